@@ -1,9 +1,9 @@
 """Posteriors and pools: forecasts with bands, the gate, files, and trees that ArviZ reads."""
 
-import json
 import re
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import arviz as az
@@ -41,17 +41,14 @@ def posterior():
 # -- forecasts ------------------------------------------------------------------------------------
 
 
-def test_dims_coordinates_and_units(posterior):
-    draws = posterior.forecast(ROWS).draws
-    assert (draws.dims, draws.shape) == (("chain", "draw", "row"), (4, 500, 4))
-    for name in ("params", "tokens"):
-        assert draws[name].dims == ("row",)
-        np.testing.assert_array_equal(draws[name], ROWS[name])
-    assert (draws.name, draws.attrs["units"]) == ("loss", "nats per token")
-
-
 def test_latent_is_the_law_and_predictive_adds_its_noise(posterior):
     latent, noisy = (posterior.forecast(small(), kind=kind) for kind in ("latent", "predictive"))
+    draws = noisy.draws
+    assert (draws.dims, draws.shape) == (("chain", "draw", "row"), (4, 500, 20))
+    for name in ("params", "tokens"):
+        assert draws[name].dims == ("row",)
+        np.testing.assert_array_equal(draws[name], small().frame[name])
+    assert (draws.name, draws.attrs["units"]) == ("loss", "nats per token")
     np.testing.assert_array_equal(latent.samples, posterior.latent(small()))
     np.testing.assert_array_equal(latent.quantile(0.1), [np.quantile(latent.samples, 0.1, axis=0)])
     paper = {str(n): v.values.reshape(-1, 1) for n, v in posterior.paper.data_vars.items()}
@@ -108,17 +105,16 @@ def test_bands_are_nested_and_tidy(posterior):
     np.testing.assert_allclose(inside.mean(0), 0.99, atol=0.002)
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_export(posterior, tmp_path, ending):
-    forecast, path = posterior.forecast(ROWS), tmp_path / f"prévision.{ending}"
-    forecast.write(path, levels=(0.5, 0.9))
-    back = pd.read_parquet(path) if ending == "parquet" else pd.read_csv(path)
-    ends = ["lower_50", "upper_50", "lower_90", "upper_90"]
-    assert list(back.columns) == ["params", "tokens", "median", *ends, *PLACE]
-    pd.testing.assert_frame_equal(back, forecast.to_frame((0.5, 0.9)), check_exact=True)
+def test_export(posterior, tmp_path):
+    forecast, ends = posterior.forecast(ROWS), ["lower_50", "upper_50", "lower_90", "upper_90"]
+    for name, read in (("é.csv", pd.read_csv), ("é.parquet", pd.read_parquet)):
+        forecast.write(tmp_path / name, levels=(0.5, 0.9))
+        back = read(tmp_path / name)
+        assert list(back.columns) == ["params", "tokens", "median", *ends, *PLACE]
+        pd.testing.assert_frame_equal(back, forecast.to_frame((0.5, 0.9)), check_exact=True)
     with pytest.raises(TableError, match=r"cannot write: .*directory"):
         forecast.write(tmp_path / "absent" / "x.csv")
-    assert list(tmp_path.iterdir()) == [path]
+    assert len([*tmp_path.iterdir()]) == 2
 
 
 MISTAKES = [
@@ -156,7 +152,8 @@ def test_aliases_tables_other_columns_and_far_rows(posterior):
     assert len(posterior.forecast(ROWS.iloc[[2]]).to_frame()) == 1
     frame = posterior.forecast(small()).to_frame()
     assert len(frame) == len(small())
-    assert {"loss"} <= {*frame} - {"unconverged"}
+    assert "loss" in frame
+    assert "unconverged" not in frame
     far = posterior.latent(grid(params=[1e4, 1e15], tokens=[1e3, 1e20]))
     assert np.isfinite(far).all()
     assert (far > 0).all()
@@ -214,20 +211,17 @@ def test_rows_that_the_command_refuses_are_warned_of(posterior, pooled):
 GATE = {"rhat": 1.01, "ess_bulk": 400, "ess_tail": 400, "divergences": 0, "bfmi": 0.3}
 
 
-@pytest.mark.parametrize(
-    ("spoilt", "says"),
-    [
+def test_each_part_of_the_gate():
+    assert Convergence(**GATE).ok
+    for spoilt, says in (
         ({"rhat": 1.011}, "R-hat 1.011 > 1.01"),
         ({"rhat": np.nan}, "R-hat nan > 1.01"),
         ({"ess_bulk": 399}, "bulk ESS 399 < 400"),
         ({"ess_tail": np.nan}, "tail ESS nan < 400"),
         ({"divergences": 1}, "1 divergences"),
         ({"bfmi": 0.29}, "E-BFMI 0.29 < 0.3"),
-    ],
-)
-def test_each_part_of_the_gate(spoilt, says):
-    assert Convergence(**GATE).ok
-    assert Convergence(**GATE | spoilt).failures == (says,)
+    ):
+        assert Convergence(**GATE | spoilt).failures == (says,)
 
 
 def test_diagnostics_are_those_of_arviz(posterior):
@@ -257,7 +251,7 @@ def test_stuck_chains_fail(posterior):
     assert not diagnose(posterior.draws.isel(chain=[0]), posterior.stats.isel(chain=[0])).ok
 
 
-def test_an_unconverged_posterior_is_refused_or_marked(posterior):
+def test_an_unconverged_posterior_is_refused_or_marked():
     fit = saved("unconverged")
     for use in (fit.forecast, fit.predict, lambda rows: bl.score(fit, rows)):
         with pytest.raises(NotConverged, match=r"bulk ESS .* < 400.*allow_unconverged=True"):
@@ -270,7 +264,6 @@ def test_an_unconverged_posterior_is_refused_or_marked(posterior):
         assert (frame["unconverged"] == "; ".join(fit.convergence.failures)).all()
     assert np.isfinite(bl.score(fit, small(), **ALLOW)).all()
     assert np.isfinite(fit.predict(small(), **ALLOW)).all()
-    assert "unconverged" not in posterior.forecast(small()).to_frame()
 
 
 # -- trees ----------------------------------------------------------------------------------------
@@ -404,16 +397,6 @@ def test_truncated_missing_and_foreign_files(path, tmp_path, capfd):
     assert capfd.readouterr().err == ""
 
 
-def without_likelihood(file):
-    meta = json.loads(file.attrs["meta"])
-    del meta["likelihood"]
-    file.attrs["meta"] = json.dumps(meta)
-
-
-def renamed_row(file):
-    file["table/rows"][()] = file["table/rows"][()].replace(b"e", b"E", 1)
-
-
 def moved(file, place="posterior/L_ref"):
     file[place][0, 0] *= 1 + 1e-15
 
@@ -429,8 +412,10 @@ def moved(file, place="posterior/L_ref"):
         (lambda file: file.attrs.pop("sha256"), "damaged"),
         (lambda file: file.attrs.pop("schema"), "damaged"),
         (lambda file: file.pop("table"), "damaged"),
-        (without_likelihood, "damaged"),
-        (renamed_row, "damaged"),
+        (lambda file: file.attrs.update(meta=file.attrs["meta"].replace('"likelihood"', '"x"')),
+         "damaged"),
+        (lambda file: file["table/rows"].__setitem__(
+            (), file["table/rows"][()].replace(b"e", b"E", 1)), "damaged"),
         (moved, r"damaged or edited.*restore the file, or fit again"),
     ],
 )  # fmt: skip
@@ -497,7 +482,6 @@ def test_a_saved_pool(pool, path):
     again = load(path)
     assert isinstance(again, bl.Pool)
     assert (again.name, dict(again.weights)) == ("ours", dict(pool.weights))
-    assert [*again.members] == [*pool.members]
     before, after = (each.forecast(ROWS, **ALLOW) for each in (pool, again))
     np.testing.assert_array_equal(before.samples, after.samples)
     with pytest.raises(FileError, match="fit of one of its laws alone: long, short"):
@@ -598,36 +582,25 @@ def test_a_pool_of_one_base_forecasts_and_plans_at_its_values_alone():
         elsewhere = late.assign(**{column: value})
         own = re.escape(f"{fit.table.frame[column][0]:g}")
         says = rf"{column} .*, but \w+ was fitted to rows of {column} {own} alone"
-        for use in (
-            lambda: fit.forecast(elsewhere, **ALLOW),  # noqa: B023
-            lambda: fit.latent(elsewhere),  # noqa: B023
-            lambda: bl.check(fit, elsewhere),  # noqa: B023
-            lambda: bl.score(fit, from_frame(elsewhere), **ALLOW),  # noqa: B023
-            lambda: bl.plan(**asked | {column: value}, baseline=2.0),  # noqa: B023
-        ):
-            with pytest.raises(bl.BayeslawError, match=says) as error:
-                use()
-            assert "\n" not in str(error.value)
+        for use in (fit.latent, lambda rows: fit.forecast(rows, **ALLOW), partial(bl.check, fit)):
+            with pytest.raises(bl.BayeslawError, match=says):
+                use(elsewhere)
+        with pytest.raises(bl.BayeslawError, match=says):
+            bl.score(fit, from_frame(elsewhere), **ALLOW)
+        with pytest.raises(bl.BayeslawError, match=says) as error:
+            bl.plan(**asked | {column: value}, baseline=2.0)
+        assert "\n" not in str(error.value)
 
 
 OWN = """title = "Own"
 reference = "none"
-[[term]]
-coefficient = "F"
-slope = "slope_F"
-log = "-eta*log(P) - phi*log(N)"
-[[term]]
-coefficient = "B"
-slope = "slope_D"
-log = "-beta*log(D)"
+term = [{coefficient = "F", slope = "slope_F", log = "-eta*log(P) - phi*log(N)"},
+ {coefficient = "B", slope = "slope_D", log = "-beta*log(D)"}]
 [priors]
 E = "LogNormal(median=1.5, sigma=0.5)"
 slope_F = "LogNormal(median=0.1, sigma=0.8)"
-eta = "LogNormal(median=0.3, sigma=0.4)"
-phi = "LogNormal(median=0.3, sigma=0.4)"
 slope_D = "LogNormal(median=0.1, sigma=0.8)"
-beta = "LogNormal(median=0.3, sigma=0.5)"
-"""
+""" + "".join(f'{n} = "LogNormal(median=0.3, sigma=0.4)"\n' for n in ("eta", "phi", "beta"))
 
 
 @on_bound
@@ -635,23 +608,19 @@ beta = "LogNormal(median=0.3, sigma=0.5)"
     ("law", "same", "left_out"),
     [
         ("form1n", "ptpp", "F eta phi"),  # the term in N describes what is left of that in P
-        ("own", "ptpp", ""),  # no other term has N
-        ("own", "params", "phi"),
-        ("own", "params ptpp", "F eta phi"),
+        ("own", "ptpp", ""), ("own", "params", "phi"), ("own", "params ptpp", "F eta phi"),
         ("dcpt", "replay", "nu C gamma"),
-        ("form3", "replay ptpp", "nu lambda_ zeta C gamma F eta"),
-        ("form2", "params", "A alpha"),
+        ("form3", "replay ptpp", "nu lambda_ zeta C gamma F eta"), ("form2", "params", "A alpha"),
         ("liew_kato", "params", ""),  # with N fixed, N P still varies
-        ("chinchilla", "tokens", "B beta"),
-        ("skaling", "tokens", "B beta kappa"),
+        ("chinchilla", "tokens", "B beta"), ("skaling", "tokens", "B beta kappa"),
     ],
-)
+)  # fmt: skip
 def test_losses_of_the_whole_law_are_those_of_the_reduced_one(law, same, left_out, tmp_path):
     (tmp_path / "own.toml").write_text(OWN)
     law = bl.load_law(tmp_path / "own.toml" if law == "own" else law)
     many = {"params": [1e8, 3e8, 1e9], "ptpp": [15, 60, 200], "replay": [0.1, 0.3, 0.5]}
     many |= {"tokens": [1e9, 1e10, 1e11]}
-    many |= {column: many[column][1:2] for column in same.split()}
+    many = {c: v[1:2] if c in same.split() else v for c, v in many.items()}
     rows = grid(**{c: values for c, values in many.items() if c in {*law.columns, *BASE}})
     rows = rows if "tokens" in rows else rows.assign(tokens=1e9)
     truth = {n: TRUTH.get(n, 0.05) for n in law.parameters}

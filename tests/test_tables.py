@@ -74,63 +74,53 @@ def test_a_filter_of_a_long_file_is_fast(tmp_path):
     assert time.process_time() - start < 2
 
 
-def lines(*rows):
-    return "\n".join(["params,tokens,loss,note", *rows])
-
-
+TWO_LINES = 'params,tokens,loss,note\n1e8,1e9,3.0,"two\nlines"\n\n'
 GAPS = "params,tokens,loss,ptpp,domain\n1e8,1e9,3.0,20,a\n1e8,2e9,2.9,,b\n1e8,3e9,twice,20,b\n"
 
 
+UNREADABLE = {
+    "empty.csv": b"", "text.parquet": b"params,tokens,loss\n", "empty.parquet": b"",
+    "ragged.csv": b"params,tokens,loss\n1,2,3\n1,2,3,4,5\n", "binary.csv": bytes(range(256)) * 4,
+    "latin.csv": "params,tokens,loss,domain\n1e8,1e9,3.0,fran\xe7ais\n".encode("latin-1"),
+}  # fmt: skip
+TWICE = r"'loss' is not a number .line 4: twice"
+
+
 @pytest.mark.parametrize(
-    ("name", "content", "where", "says"),
+    ("content", "says", "where"),
     [
-        (".", None, None, "a folder"),
-        ("absent.csv", None, None, "no such file"),
-        ("header.csv", "params,tokens,loss\n", None, "no rows"),
-        ("empty.csv", b"", None, "empty.csv"),
-        ("latin.csv", "params,tokens,loss,domain\n1e8,1e9,3.0,fran\xe7ais\n".encode("latin-1"),
-         None, "latin.csv"),
-        ("ragged.csv", b"params,tokens,loss\n1,2,3\n1,2,3,4,5\n", None, "ragged.csv"),
-        ("text.parquet", b"params,tokens,loss\n", None, "text.parquet"),
-        ("empty.parquet", b"", None, "empty.parquet"),
-        ("binary.csv", bytes(range(256)) * 4, None, "binary.csv"),
-        ("t.csv", '[{"params": 1e8, "tokens": 1e9, "loss": 3.0}]', None,
-         "JSON, not CSV or Parquet"),
-        ("t.csv", "params,tokens,loss\n1e8,1e9,3.0\n1e8,1e9,3,05\n", None,
-         "line 3 has 4 fields, the header 3;"),
-        ("t.csv", "params;tokens;loss\n1e8;1e9;3,05\n", None,
-         r"'loss' is not a number; write 3.05 .*line 2: 3,"),
-        ("t.csv", "Model Size,Training FLOP,loss\n1e8,1e18,3.0\n", None,
-         "Perhaps .*'params': '`Model Size`', 'tokens': '`Training FLOP` / 6 / `Model Size`'}"),
-        ("t.csv", "n_params,compute,batch_size,final_loss\n1e8,1e18,1,3.0\n", None,
-         "{'params': 'n_params', 'loss': 'final_loss', 'tokens': 'compute / 6 / n_params'}"),
-        ("t.csv", "params,C_flop,loss\n1e8,1e18,3.0\n", None, "{'tokens': 'C_flop / 6 / params'}"),
-        ("t.csv", GOOD.rename(columns={"params": "N"}).assign(N=1.0).to_csv(index=False), None,
-         r"columns={'params': 'params \* 1e9'}"),
-        ("t.csv", GOOD.rename(columns={"tokens": "D_tokens", "loss": "eval/loss"}).to_csv(), None,
-         r"columns 'tokens' \(or D\), 'loss' are missing; found: .*params, D_tokens, replay, .*"
-         r" Perhaps columns={'tokens': 'D_tokens', 'loss': '`eval/loss`'}\.$"),
+        *[(content, name, None) for name, content in UNREADABLE.items()],
+        ("params,tokens,loss\n", "no rows", None),
+        ('[{"params": 1e8, "tokens": 1e9, "loss": 3.0}]', "JSON, not CSV or Parquet", None),
+        ("params,tokens,loss\n1,1e9,3.0\n1,1e9,3,05\n", "line 3 has 4 fields, the header 3;", None),
+        ("params;tokens;loss\n1e8;1e9;3,05\n", "'loss' is not .*; write 3.05 .*line 2: 3,", None),
+        ("Model Size,Training FLOP,loss\n1e8,1e18,3.0\n",
+         "'params': '`Model Size`', 'tokens': '`Training FLOP` / 6 / `Model Size`'}", None),
+        ("n_params,compute,batch_size,final_loss\n1e8,1e18,1,3.0\n",
+         "{'params': 'n_params', 'loss': 'final_loss', 'tokens': 'compute / 6 / n_params'}", None),
+        ("params,C_flop,loss\n1e8,1e18,3.0\n", "{'tokens': 'C_flop / 6 / params'}", None),
+        ("N,tokens,loss\n.1,1e9,3\n1,1e9,3\n", r"columns={'params': 'params \* 1e9'}", None),
+        ("params,D_tokens,eval/loss\n1e8,1e9,3\n",
+         r"columns 'tokens' \(or D\), 'loss' are missing; found: params, D_tokens, eval/loss.*"
+         r" Perhaps columns={'tokens': 'D_tokens', 'loss': '`eval/loss`'}\.$", None),
         # Rows are named by their lines.
-        ("t.csv", lines('1e8,1e9,3.0,"two', 'lines"', "", "1e8,2e9,,x", "1e8,3e9,2.8,y"), None,
-         r"'loss' is missing .*drop the row \(line 5\)"),
-        ("t.csv", lines('1e8,1e9,3.0,"two', 'lines"', "", *["1e8,3e9,2.8,y"] * 2), None,
-         "line 6 is a copy of earlier rows"),
+        (TWO_LINES + "1e8,2e9,,x\n1e8,3e9,2.8,y\n", r"'loss' is missing .*row \(line 5\)", None),
+        (TWO_LINES + "1e8,3e9,2.8,y\n" * 2, "line 6 is a copy of earlier rows", None),
         # Rows that a filter keeps, or cannot judge, need numbers.
-        ("t.csv", GAPS, None, r"'loss' is not a number .line 4: twice"),
-        ("t.csv", GAPS, "domain == 'b'", r"'loss' is not a number .line 4: twice"),
-        ("t.csv", GAPS, "domain == 'c'", r"'loss' is not a number .line 4: twice"),
-        ("t.csv", GAPS, "domian == 'a'", r"'loss' is not a number .line 4: twice"),
-        ("t.csv", GAPS, "tokens < 3e9", r"'ptpp' is missing .*line 3"),
-        ("t.csv", GAPS, "ptpp < 25 and tokens < 3e9", r"'ptpp' is missing .*line 3"),
+        *[(GAPS, TWICE, w) for w in (None, "domain == 'b'", "domain == 'c'", "domian == 'a'")],
+        *[(GAPS, r"'ptpp' is missing .*line 3", where)
+          for where in ("tokens < 3e9", "ptpp < 25 and tokens < 3e9")],
     ],
 )  # fmt: skip
-def test_files_that_are_no_tables(tmp_path, name, content, where, says):
-    if content is not None:
-        data = content if isinstance(content, bytes) else content.encode()
-        (tmp_path / name).write_bytes(data)
+def test_files_that_are_no_tables(tmp_path, content, says, where):
+    path = tmp_path / (says if says in UNREADABLE else "t.csv")
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(TableError, match=says) as error:
-        read_table(tmp_path / name, where=where)
+        read_table(path, where=where)
     assert "\n" not in str(error.value)
+    for other, why in ((tmp_path, "a folder"), (tmp_path / "absent.csv", "no such file")):
+        with pytest.raises(TableError, match=why):
+            read_table(other)
 
 
 @pytest.mark.parametrize("where", ["domain == 'a'", "C < 1e18", "tokens < 2e9 and loss > 1"])
@@ -251,9 +241,7 @@ RANGES = [
 def test_values_that_a_column_cannot_have(column, value, says):
     frame = GOOD.assign(unique_tokens=1e9).astype(object)
     frame.loc[2, column] = value
-    with pytest.raises(
-        TableError, match=rf"^table: column '{column}' {says} \(row 2(: \S+)?\)\.$"
-    ):
+    with pytest.raises(TableError, match=rf"^table: column '{column}' {says} \(row 2(: \S+)?\)\.$"):
         from_frame(frame)
 
 
@@ -264,34 +252,37 @@ MANY = "counts are expected, not millions or billions: .*'{} . 1e9'"
 
 
 @pytest.mark.parametrize(
-    ("frame", "how", "says"),
+    ("frame", "says"),
     [
-        (GOOD.assign(params=GOOD["params"] / 1e6), {}, MANY.format("params")),
-        (GOOD.assign(tokens=GOOD["tokens"] / 1e9), {}, MANY.format("tokens")),
-        (GOOD.assign(params=1e38), {}, r"'params' is 1e\+38, more than any run has; check its u"),
-        (GOOD.assign(tokens=1e39), {}, r"'tokens' is 1e\+39, more than any run has; check its u"),
-        (GOOD.assign(N=GOOD["params"]), {}, "'params' is there twice"),
-        (GOOD.assign(tokens=0), {}, "every row has tokens = 0"),
-        (GOOD.assign(note=SURROGATE), {}, r"'note' is not valid Unicode .row 0"),
-        (GOOD.drop(columns="params"), {}, "column 'params' .or N. is missing; found: "),
-        (GOOD.drop(columns="tokens"), {}, "column 'tokens' .or D. is missing; found: "),
-        (GOOD.drop(columns="loss"), {}, "column 'loss' is missing; found: "),
-        (pd.concat([GOOD] * 5, ignore_index=True).assign(loss=-1.0), {},
-         "rows 0, 1, 2, 3, 4 and 15 more"),
-        (LABELLED, {}, r"\(rows b, d: -1.0, -1.0\)"),
-        (pd.concat([GOOD, GOOD]), {},
+        (GOOD.assign(params=GOOD["params"] / 1e6), MANY.format("params")),
+        (GOOD.assign(tokens=GOOD["tokens"] / 1e9), MANY.format("tokens")),
+        (GOOD.assign(params=1e38), r"'params' is 1e\+38, more than any run has; check its u"),
+        (GOOD.assign(tokens=1e39), r"'tokens' is 1e\+39, more than any run has; check its u"),
+        (GOOD.assign(N=GOOD["params"]), "'params' is there twice"),
+        (GOOD.assign(tokens=0), "every row has tokens = 0"),
+        (GOOD.assign(note=SURROGATE), r"'note' is not valid Unicode .row 0"),
+        (GOOD.drop(columns="params"), "column 'params' .or N. is missing; found: "),
+        (GOOD.drop(columns="tokens"), "column 'tokens' .or D. is missing; found: "),
+        (GOOD.drop(columns="loss"), "column 'loss' is missing; found: "),
+        (pd.concat([GOOD] * 5, ignore_index=True).assign(loss=-1.0), "rows 0, 1, 2, 3, 4 and 15"),
+        (LABELLED, r"\(rows b, d: -1.0, -1.0\)"),
+        (pd.concat([GOOD, GOOD]),
          r"rows 4, 5, 6, 7 are copies of earlier rows in every column; .*run"),
-        (pd.concat([GOOD, BASES, BASES]), {}, "copies of earlier rows"),
-        (GOOD.assign(loss=np.exp(GOOD["loss"])).iloc[:3], {},
+        (pd.concat([GOOD, BASES, BASES]), "copies of earlier rows"),
+        (GOOD.assign(loss=np.exp(GOOD["loss"])).iloc[:3],
          r"above 12.5.*rows 0, 1, 2: 20.1.*loss_unit='perplexity'"),
-        (GOOD, {"loss_unit": "bits-per-byte"}, r"bytes_per_token=.*, the mean bytes"),
-        (GOOD, {"loss_unit": "bits", "bytes_per_token": 4.5}, "go together"),
-        (GOOD, {"loss_unit": "bit"}, "did you mean 'bits'"),
     ],
 )  # fmt: skip
-def test_frames_that_are_no_tables(frame, how, says):
+def test_frames_that_are_no_tables(frame, says):
     with pytest.raises(TableError, match=says):
-        from_frame(frame, **how)
+        from_frame(frame)
+    for how, why in (
+        ({"loss_unit": "bits-per-byte"}, r"bytes_per_token=.*, the mean bytes"),
+        ({"loss_unit": "bits", "bytes_per_token": 4.5}, "go together"),
+        ({"loss_unit": "bit"}, "did you mean 'bits'"),
+    ):
+        with pytest.raises(TableError, match=why):
+            from_frame(GOOD, **how)
 
 
 def test_names_of_columns_in_any_case_and_their_aliases():
@@ -317,21 +308,18 @@ def test_extreme_and_nearly_whole_values():
     assert from_frame(GOOD.assign(params=1e9 + 0.25)).frame["params"].tolist() == [1e9 + 0.25] * 4
 
 
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
-        ({"tokens": 20}, "5e+07 times below the fitted rows; .*: tokens = 2e+10?"),
-        ({"params": 8.1}, "params = 8.1 is .*: params = 8.1e+09?"),
-        ({"params": 5000}, "not millions or billions: params = 5e+09?"),
-        ({"tokens": 2e19}, "2e+09 times above the fitted rows; .*: tokens = 2e+10?"),
-        ({"ptpp": 279e9}, "tokens per parameter are expected: ptpp = 279?"),
-        ({"flops": 21}, "FLOPs are expected"),
-    ],
-)
-def test_values_in_another_unit_than_the_fitted_rows_are_refused(asked, says):
+def test_values_in_another_unit_than_the_fitted_rows_are_refused():
     fitted = GOOD.assign(flops=6 * GOOD["params"] * GOOD["tokens"])
-    with pytest.raises(TableError, match=says.replace("+", r"\+").replace("?", r"\?")):
-        check_units(pd.DataFrame([asked]), "grid", fitted)
+    for column, value, says in (
+        ("tokens", 20, "5e+07 times below the fitted rows; .*: tokens = 2e+10?"),
+        ("params", 8.1, "params = 8.1 is .*: params = 8.1e+09?"),
+        ("params", 5000, "not millions or billions: params = 5e+09?"),
+        ("tokens", 2e19, "2e+09 times above the fitted rows; .*: tokens = 2e+10?"),
+        ("ptpp", 279e9, "tokens per parameter are expected: ptpp = 279?"),
+        ("flops", 21, "FLOPs are expected"),
+    ):
+        with pytest.raises(TableError, match=says.replace("+", r"\+").replace("?", r"\?")):
+            check_units(pd.DataFrame({column: [value]}), "grid", fitted)
 
 
 def test_values_far_above_the_fitted_rows_are_suspect_and_within_three_decades_pass():
@@ -494,21 +482,18 @@ def test_split_parts_and_anchors():
     assert [sorted(part.frame["ptpp"]) for part in (train, test)] == [[15, 31], [31, 279]]
 
 
-@pytest.mark.parametrize(
-    ("queries", "says"),
-    [
-        ((), "needs a train or a test query"),
-        ((None, None, "ptpp == 31"), "needs a train or a test query"),
-        (("ptpp <= 31", "ptpp >= 31"), "rows 1, 2 satisfy both"),
-        (("ptpp > 1000",), "the train set is empty"),
-        (("ptpp > 0",), "the test set is empty"),
-        (("ptpp <= 31", None, "ptpp > 31"), "the test set is empty"),
-        (("ptpp <= 31", "wrong > 3"), "cannot evaluate the query"),
-    ],
-)
-def test_bad_splits(queries, says):
-    with pytest.raises(TableError, match=says):
-        from_frame(GOOD).split(*queries[:2], **dict(zip(["anchors"], queries[2:], strict=False)))
+def test_bad_splits():
+    for says, *queries in (
+        ("needs a train or a test query", None),
+        ("needs a train or a test query", None, None, "ptpp == 31"),
+        ("rows 1, 2 satisfy both", "ptpp <= 31", "ptpp >= 31"),
+        ("the train set is empty", "ptpp > 1000"),
+        ("the test set is empty", "ptpp > 0"),
+        ("the test set is empty", "ptpp <= 31", None, "ptpp > 31"),
+        ("cannot evaluate the query", "ptpp <= 31", "wrong > 3"),
+    ):
+        with pytest.raises(TableError, match=says):
+            from_frame(GOOD).split(*queries)
 
 
 def test_training_rows_keep_every_base():
@@ -614,16 +599,13 @@ def test_a_covariate_that_was_never_varied_makes_a_projection():
     assert in_words(found) == "1 interpolation; 1 extrapolation (1 decades: tokens 1)"
 
 
-@pytest.mark.parametrize(
-    ("rows", "columns", "says"),
-    [
+def test_rows_that_cannot_be_located():
+    for rows, columns, says in (
         (grid(params=1e9, tokens=1e9), ("params", "token"), "unknown covariate 'token'; did you"),
         (grid(params=1e9), ("params", "tokens"), "column 'tokens' is missing"),
         (grid(params=1e9, tokens=0), None, "tokens > 0"),
         (grid(params=-1, tokens=1e9), None, "'params' is not positive"),
         (grid(replay=0.5), None, "no covariate"),
-    ],
-)
-def test_rows_that_cannot_be_located(rows, columns, says):
-    with pytest.raises(TableError, match=says):
-        locate(grid(**CORNERS), rows, columns)
+    ):
+        with pytest.raises(TableError, match=says):
+            locate(grid(**CORNERS), rows, columns)
