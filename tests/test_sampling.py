@@ -119,7 +119,8 @@ def test_pools_and_kinds_of_others_are_sampled():
     other = fit("chinchilla", table, **ONCE | kinds)
     assert other.draws["lab_effect"].dims == ("chain", "draw", "lab")
     assert {"skew", "step_0", "step_1"} <= {*other.draws}
-    assert miss(alone, other, small()) < 0.02
+    one, two = (np.median(each.latent(small()), 0) for each in (alone, other))
+    np.testing.assert_allclose(one, two, rtol=0.02)
 
 
 # -- priors, likelihoods, settings ----------------------------------------------------------------
@@ -273,13 +274,13 @@ def test_few_rows_exact_rows_and_many_rows():
     found = fit("chinchilla", exact, **PLAIN, draws=300, retry=False)
     assert np.abs(np.log(np.median(found.latent(AHEAD), 0) / true)).max() < 0.01
 
-    sizes, tokens = np.geomspace(1e8, 1e10, 50), np.geomspace(1e9, 1e12, 200)
+    sizes, tokens = np.geomspace(1e8, 1e10, 25), np.geomspace(1e9, 1e12, 100)
     many = chinchilla(params=sizes, tokens=tokens, seed=3)
     point = fit_huber("chinchilla", many)
     assert point.parameters["alpha"] == pytest.approx(CHINCHILLA["alpha"], rel=0.01)
     found = fit("chinchilla", many, **PLAIN, draws=100, tune=150, retry=False)
     low, high = found.paper["beta"].quantile([0.001, 0.999])
-    assert low < CHINCHILLA["beta"] < high < 1.02 * low
+    assert low < CHINCHILLA["beta"] < high < 1.04 * low
 
 
 # -- modes ----------------------------------------------------------------------------------------
@@ -311,6 +312,7 @@ def test_the_mode_reproduces_the_huber_fit_on_olmo():
 
 
 @on_bound
+@pytest.mark.slow
 def test_the_mode_is_the_huber_fit_within_the_bounds_of_the_priors():
     """Where the paper's bounds have a better optimum, with lambda above 1, the mode stays below."""
     truth = support.truth_of(bl.load_law("form2").parameters) | {"lambda_": 1.6}
@@ -326,11 +328,15 @@ def test_the_mode_is_the_huber_fit_within_the_bounds_of_the_priors():
     assert len(mode.solutions) == round(mode.agreeing * mode.polished)
 
 
-def test_a_mode_on_a_bound_and_in_a_prior_that_excludes_the_huber_starts():
-    with pytest.warns(bl.FitWarning, match="bound.*E = 0"):
-        assert not fit("chinchilla", support.delphi(), **MODE).interior
+def test_the_mode_starts_inside_a_prior_that_excludes_the_huber_starts():
     within = {"alpha": "Uniform(lower=2, upper=3)"}
     assert 2 <= fit("chinchilla", small(), method="map", priors=within).parameters["alpha"] <= 3
+
+
+@pytest.mark.slow
+def test_a_mode_on_a_bound_is_said():
+    with pytest.warns(bl.FitWarning, match="bound.*E = 0"):
+        assert not fit("chinchilla", support.delphi(), **MODE).interior
 
 
 # -- mistakes -------------------------------------------------------------------------------------
@@ -476,7 +482,7 @@ LONG = ["-m", "bayeslaw", "fit", DELPHI, "--law=chinchilla", "--chains=1", "--ou
     [
         # In its second round, with all the draws that a single chain is worth.
         (LONG, "again with 8,000.*8,000 draws of each", (130, "", "interrupted")),
-        (["-c", LOOP], "200,000 draws of each", (-signal.SIGINT, "left\n", "KeyboardInterrupt")),
+        slow(["-c", LOOP], "200,000 draws of", (-signal.SIGINT, "left\n", "KeyboardInterrupt")),
     ],
 )
 def test_what_is_interrupted_ends_and_leaves_nothing(args, line, ends, tmp_path):
