@@ -1,0 +1,649 @@
+"""Posteriors and pools: forecasts with bands, the gate, files, and trees that ArviZ reads."""
+
+import re
+import shutil
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import arviz as az
+import arviz_stats as azs
+import h5py
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from scipy import stats
+
+import bayeslaw as bl
+from bayeslaw import FileError, NotConverged, TableError, TableWarning, from_frame, grid, load
+from bayeslaw.huber.point_fit import for_table
+from bayeslaw.inference.fitted import Convergence, diagnose
+from bayeslaw.inference.pools import load_posterior
+from bayeslaw.inference.storage import SCHEMA, prior_draws
+from bayeslaw.laws.priors import NOISE, override
+from bayeslaw.model.building import build
+from bayeslaw.model.effects import labels
+from bayeslaw.model.spec import make_data
+from tests.support import DATA, JOINT, SAVED, TRUTH, on_bound, saved, small, stages
+
+ALLOW = {"allow_unconverged": True}
+ROWS = grid(params=[2e9, 1e10], tokens=[2e11, 1e12])
+PLACE = ["position", "decades"]
+
+
+@pytest.fixture
+def posterior():
+    return saved("plain")
+
+
+# -- forecasts ------------------------------------------------------------------------------------
+
+
+def test_latent_is_the_law_and_predictive_adds_its_noise(posterior):
+    latent, noisy = (posterior.forecast(small(), kind=kind) for kind in ("latent", "predictive"))
+    draws = noisy.draws
+    assert (draws.dims, draws.shape) == (("chain", "draw", "row"), (4, 500, 20))
+    for name in ("params", "tokens"):
+        assert draws[name].dims == ("row",)
+        np.testing.assert_array_equal(draws[name], small().frame[name])
+    assert (draws.name, draws.attrs["units"]) == ("loss", "nats per token")
+    np.testing.assert_array_equal(latent.samples, posterior.latent(small()))
+    np.testing.assert_array_equal(latent.quantile(0.1), [np.quantile(latent.samples, 0.1, axis=0)])
+    paper = {str(n): v.values.reshape(-1, 1) for n, v in posterior.paper.data_vars.items()}
+    loss = posterior.law.loss(paper, posterior.law.covariates(small().frame))
+    np.testing.assert_allclose(loss, latent.samples, rtol=1e-10)
+    q, noise = posterior.values(), np.log(noisy.samples / latent.samples)
+    scaled = noise / q["sigma"]
+    assert abs(np.median(scaled)) < 0.015
+    # Half of a Student-t lies within its .75 quantile.
+    inside = np.abs(scaled) < stats.t(2 + q["dof_above_floor"]).ppf(0.75)
+    assert inside.mean() == pytest.approx(0.5, abs=0.015)
+    assert (noisy.samples.std(0) > latent.samples.std(0)).all()
+    np.testing.assert_allclose(noisy.median, latent.median, rtol=1e-3)
+    np.testing.assert_array_equal(posterior.predict(small()), latent.median)
+    huber = bl.fit_huber("chinchilla", small()).predict(small())
+    np.testing.assert_allclose(latent.median, huber, rtol=0.005)
+
+
+def test_noise_is_independent_from_row_to_row_and_of_its_seed(posterior):
+    twice = ROWS.iloc[[0, 0]]
+    latent, noisy = (posterior.forecast(twice, kind=kind) for kind in ("latent", "predictive"))
+    np.testing.assert_array_equal(latent.samples[:, 0], latent.samples[:, 1])
+    noise = np.log(noisy.samples / latent.samples)
+    assert abs(stats.spearmanr(noise[:, 0], noise[:, 1]).statistic) < 0.08
+    one, again, other = (posterior.forecast(ROWS, seed=seed).samples for seed in (3, 3, 4))
+    np.testing.assert_array_equal(one, again)
+    assert not np.array_equal(one, other)
+
+
+def test_steps_beyond_the_rows_are_of_the_losses_and_change_none_within():
+    fit = saved("trend")
+    far = grid(params=[1e7, 3e10], tokens=[1e7, 1e14])
+    rows = pd.concat([small().frame[["params", "tokens"]], far], ignore_index=True)
+    np.testing.assert_allclose(fit.latent(rows)[:, :20], fit.latent(small()), rtol=1e-12)
+    np.testing.assert_array_equal(fit.latent(rows), fit.latent(rows))
+    # Another fit of the same seed draws other steps, and so far out is another loss.
+    other = replace(fit, table=from_frame(small().frame.assign(loss=1.01 * small().loss)))
+    assert (np.abs(np.log(fit.latent(far) / other.latent(far))).max(0)[[0, 3]] > 1e-3).all()
+
+
+def test_bands_are_nested_and_tidy(posterior):
+    forecast, levels = posterior.forecast(ROWS), (0.1, 0.5, 0.8, 0.9, 0.99)
+    bands = forecast.bands(levels)
+    columns = ["row", "params", "tokens", "level", "median", "lower", "upper", *PLACE]
+    assert list(bands.columns) == columns
+    assert len(bands) == len(levels) * len(ROWS)
+    assert (bands["lower"] < bands["median"]).all()
+    assert (bands["median"] < bands["upper"]).all()
+    for _, row in bands.groupby("row"):
+        assert row["lower"].is_monotonic_decreasing
+        assert row["upper"].is_monotonic_increasing
+    lower, upper = (bands[end].to_numpy()[-4:] for end in ("lower", "upper"))
+    inside = (forecast.samples >= lower) & (forecast.samples <= upper)
+    np.testing.assert_allclose(inside.mean(0), 0.99, atol=0.002)
+
+
+def test_export(posterior, tmp_path):
+    forecast, ends = posterior.forecast(ROWS), ["lower_50", "upper_50", "lower_90", "upper_90"]
+    for name, read in (("é.csv", pd.read_csv), ("é.parquet", pd.read_parquet)):
+        forecast.write(tmp_path / name, levels=(0.5, 0.9))
+        back = read(tmp_path / name)
+        assert list(back.columns) == ["params", "tokens", "median", *ends, *PLACE]
+        pd.testing.assert_frame_equal(back, forecast.to_frame((0.5, 0.9)), check_exact=True)
+    with pytest.raises(TableError, match=r"cannot write: .*directory"):
+        forecast.write(tmp_path / "absent" / "x.csv")
+    assert len([*tmp_path.iterdir()]) == 2
+
+
+MISTAKES = [
+    *[
+        (lambda fit, use=use, level=level: getattr(fit.forecast(ROWS), use)((0.5, level)),
+         "not between 0 and 1; 0.9 is a 90 % band")
+        for use in ("bands", "to_frame") for level in (0, 1, -0.1, 90, np.nan)
+    ],
+    *[
+        (lambda fit, rows=rows: fit.forecast(rows), says)
+        for rows, says in (
+            (ROWS.drop(columns="tokens"), "'tokens' .or D; for B of chinchilla. is missing"),
+            (ROWS.assign(tokens=0.0), "no value at tokens = 0"),
+            (ROWS.assign(params=np.nan), "'params' is missing .NaN."),
+            (ROWS.assign(params=-1.0), "'params' is not positive"),
+            (ROWS.iloc[:0], "no rows"),
+        )
+    ],
+    (lambda fit: fit.forecast(ROWS, kind="latnt"),
+     "unknown kind of forecast 'latnt'; did you mean 'latent'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "says"), MISTAKES)
+def test_mistakes_of_forecasts(posterior, call, says):
+    with pytest.raises(bl.BayeslawError, match=says):
+        call(posterior)
+
+
+def test_aliases_tables_other_columns_and_far_rows(posterior):
+    short = ROWS.rename(columns={"params": "N", "tokens": "D"}).assign(note="é")
+    named = posterior.forecast(short)
+    np.testing.assert_array_equal(named.samples, posterior.forecast(ROWS).samples)
+    assert (named.to_frame()["note"] == "é").all()
+    assert len(posterior.forecast(ROWS.iloc[[2]]).to_frame()) == 1
+    frame = posterior.forecast(small()).to_frame()
+    assert len(frame) == len(small())
+    assert "loss" in frame
+    assert "unconverged" not in frame
+    far = posterior.latent(grid(params=[1e4, 1e15], tokens=[1e3, 1e20]))
+    assert np.isfinite(far).all()
+    assert (far > 0).all()
+
+
+def test_aliases_where_a_random_effect_depends_on_size():
+    fit = saved("delphi_chinchilla")
+    base, size = (labels(fit.table.frame, level) for level in ("base", "size"))
+    same = dict(zip(base, size, strict=True))  # the bases of this table are its sizes
+    sized = fit.draws.rename(base="size", base_effect="size_effect", tau_base="tau_size")
+    sized = sized.assign_coords(size=[same[name] for name in sized["size"].values])
+    spec, frame = replace(fit.spec, effects=("size",)), fit.table.frame.head(5)
+    fit = replace(fit, draws=sized, spec=spec)
+    aliased = frame.rename(columns={"params": "N", "tokens": "D"})
+    for method in (fit.latent, fit.scale, lambda rows: fit.extended(rows)[1]["alpha"]):
+        np.testing.assert_array_equal(method(aliased), method(frame))
+    with pytest.raises(TableError, match="rows: column 'params' is not positive"):
+        fit.latent(frame.assign(params=0.0))
+
+
+def test_every_row_has_a_position(posterior):
+    """The training rows have N up to 3e9 and D up to 1e11, at every combination."""
+    inside, outside = (posterior.forecast(rows).to_frame() for rows in (small(), ROWS))
+    assert (inside["position"] == "interpolation").all()
+    assert (inside["decades"] == 0).all()
+    assert (outside["position"] == "extrapolation").all()
+    beyond = np.log10(ROWS / [3e9, 1e11]).clip(lower=0)
+    np.testing.assert_allclose(outside["decades"], np.hypot(beyond["params"], beyond["tokens"]))
+    bands = posterior.forecast(ROWS).bands((0.5, 0.9))
+    assert bands["decades"].tolist() == outside["decades"].tolist() * 2
+    staged = replace(posterior, table=from_frame(posterior.table.frame.assign(ptpp=31.0)))
+    predicted = staged.forecast(grid(params=1e9, tokens=1e10, ptpp=[31, 279]))
+    assert predicted.positions["unvaried"].tolist() == ["", "ptpp"]
+    assert predicted.to_frame()["position"].tolist() == ["interpolation", "projection"]
+    assert predicted.to_frame()["decades"].tolist() == pytest.approx([0, np.log10(9)])
+    unknown = replace(predicted, fits={})  # without training rows there is no position
+    assert not {*PLACE} & {*unknown.to_frame(), *unknown.bands()}
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_rows_that_the_command_refuses_are_warned_of(posterior, pooled):
+    fit = bl.Pool({"one": posterior, "two": posterior}) if pooled else posterior
+    far, near = grid(params=70e9, tokens=1.4e13), grid(params=1e10, tokens=1e11)
+    says = r"grid: No evidence: rows lie up to 1\.4 decades of params \(bands were tested to 0\.96"
+    with pytest.warns(TableWarning, match=says) as found:
+        fc = fit.forecast(far)
+    assert len(found) == 1
+    assert "No evidence" in str(fc)
+    assert "No evidence" not in str(fit.forecast(near))
+    fit.forecast(far, beyond_evidence=True)
+
+
+# -- the gate -------------------------------------------------------------------------------------
+
+GATE = {"rhat": 1.01, "ess_bulk": 400, "ess_tail": 400, "divergences": 0, "bfmi": 0.3}
+
+
+def test_each_part_of_the_gate():
+    assert Convergence(**GATE).ok
+    for spoilt, says in (
+        ({"rhat": 1.011}, "R-hat 1.011 > 1.01"),
+        ({"rhat": np.nan}, "R-hat nan > 1.01"),
+        ({"ess_bulk": 399}, "bulk ESS 399 < 400"),
+        ({"ess_tail": np.nan}, "tail ESS nan < 400"),
+        ({"divergences": 1}, "1 divergences"),
+        ({"bfmi": 0.29}, "E-BFMI 0.29 < 0.3"),
+    ):
+        assert Convergence(**GATE | spoilt).failures == (says,)
+
+
+def test_diagnostics_are_those_of_arviz(posterior):
+    """Of the log losses at the fitted rows and of the scale of noise."""
+    draws, got = posterior.draws, posterior.convergence
+    log_loss = np.log(posterior.latent(small())).reshape(*draws["sigma"].shape, len(small()))
+    used = draws[["sigma"]].assign(log_loss=(("chain", "draw", "row"), log_loss))
+    ess = azs.summary(used, kind="diagnostics", round_to="none")
+    assert got.rhat == pytest.approx(max(float(v.max()) for v in azs.rhat(used).values()))
+    assert got.ess_bulk == pytest.approx(ess["ess_bulk"].min())
+    assert got.ess_tail == pytest.approx(ess["ess_tail"].min())
+    assert got.divergences == int(posterior.stats["diverging"].sum())
+    bfmi = azs.bfmi(posterior.stats)["energy"].values
+    assert got.bfmi == pytest.approx(bfmi.min(), rel=0.01)
+    assert got.ok
+    summary = posterior.summary()
+    assert {"E", "A", "alpha", "B", "beta", "L_ref", "sigma"} <= set(summary.index)
+    assert summary.loc["L_ref", "mean"] == pytest.approx(float(draws["L_ref"].mean()))
+
+
+def test_stuck_chains_fail(posterior):
+    draws = posterior.draws.copy(deep=True)
+    draws["alpha"][:] = draws["alpha"].values[:, :1]
+    assert not diagnose(draws, posterior.stats).rhat <= 1.01
+    draws["alpha"][:] = 0.5
+    assert not diagnose(draws, posterior.stats).ok
+    assert not diagnose(posterior.draws.isel(chain=[0]), posterior.stats.isel(chain=[0])).ok
+
+
+def test_an_unconverged_posterior_is_refused_or_marked():
+    fit = saved("unconverged")
+    for use in (fit.forecast, fit.predict, lambda rows: bl.score(fit, rows)):
+        with pytest.raises(NotConverged, match=r"bulk ESS .* < 400.*allow_unconverged=True"):
+            use(small())
+    with pytest.raises(NotConverged, match="ESS"):
+        fit.forecast(small(), kind="latent")
+    marked = fit.forecast(small(), **ALLOW)
+    assert marked.convergence.failures == fit.convergence.failures
+    for frame in (marked.bands(), marked.to_frame()):
+        assert (frame["unconverged"] == "; ".join(fit.convergence.failures)).all()
+    assert np.isfinite(bl.score(fit, small(), **ALLOW)).all()
+    assert np.isfinite(fit.predict(small(), **ALLOW)).all()
+
+
+# -- trees ----------------------------------------------------------------------------------------
+
+GROUPS = {"posterior", "posterior_predictive", "prior", "prior_predictive", "log_likelihood"}
+GROUPS |= {"sample_stats", "observed_data", "constant_data"}
+
+
+def test_a_tree_has_all_groups_and_arviz_reads_it():
+    """Of rows in runs and bases, with curvature."""
+    fit = saved("tinycpt_form1")
+    tree = fit.to_datatree(seed=1, prior=300)
+    assert {*tree.children} == GROUPS
+    for group, shape in (("log_likelihood", (2, 60)), ("prior_predictive", (1, 300))):
+        assert tree[group]["log_loss"].dims == ("chain", "draw", "row")
+        assert tree[group]["log_loss"].shape == (*shape, len(fit.table))
+    assert tree["posterior"]["run_effect"].dims == ("chain", "draw", "run")
+    units = {"E": "nats per token", "alpha": "dimensionless"}
+    assert {n: tree["posterior"][n].attrs["units"] for n in units} == units
+    assert tree["constant_data"]["tokens"].attrs["units"] == "tokens"
+    assert {"params", "tokens", "replay", "ptpp", "run", "base"} <= {*tree["constant_data"]}
+    observed = tree["observed_data"]["log_loss"]
+    np.testing.assert_array_equal(observed, np.log(fit.table.loss))
+    low, high = tree["posterior_predictive"]["log_loss"].quantile([0.05, 0.95], ("chain", "draw"))
+    assert 0.8 < ((low < observed) & (observed < high)).mean() <= 1
+    before, loss = tree["prior"]["L_ref"], tree["prior_predictive"]["log_loss"].mean("row")
+    assert np.corrcoef(np.log(before).values.ravel(), loss.values.ravel())[0, 1] > 0.8
+    assert before.std() > 3 * tree["posterior"]["L_ref"].std()
+    summary = az.summary(tree, var_names=["E", "alpha"], round_to="none")
+    assert summary.loc["alpha", "mean"] == pytest.approx(float(fit.draws["alpha"].mean()))
+    with pytest.warns(UserWarning, match="Pareto"):
+        elpd = az.loo(tree).elpd
+    in_sample = tree["log_likelihood"]["log_loss"].mean(("chain", "draw")).sum()
+    assert elpd < in_sample  # left out, rows are less likely than fitted
+    az.plot_ppc_dist(tree, num_samples=10)
+    plt.close("all")
+
+
+def test_a_prior_that_cannot_be_drawn_is_left_out():
+    fit = saved("tinycpt_form1")
+    bounds = fit.law.prior_bounds
+    noise = {name for name in fit.spec.priors if name not in bounds}
+    flat = override(fit.spec.priors, "flat", bounds, proper={*NOISE, *noise})
+    fit = replace(fit, spec=replace(fit.spec, priors=flat))
+    tree = fit.to_datatree(seed=1, prior=300)
+    assert {*tree.children} == GROUPS - {"prior", "prior_predictive"}
+    assert tree.attrs["prior"].startswith("not drawn: improper for ")
+    with pytest.raises(bl.FitError, match=r"priors of .*E.* are flat and improper"):
+        prior_draws(fit)
+
+
+def test_prior_predictive_is_that_of_the_model():
+    """Against PyMC's own draws of the same model."""
+    import pymc as pm
+
+    fit = saved("delphi_chinchilla")
+    own = fit.to_datatree(prior=2000)["prior_predictive"]["log_loss"].values[0]
+    model = build({"": make_data(fit.spec, fit.table)})
+    quick = {"mode": "FAST_COMPILE"}
+    tree = pm.sample_prior_predictive(2000, model=model, random_seed=1, compile_kwargs=quick)
+    pymc = tree["prior_predictive"]["log_loss"].values[0]
+    one, two = (np.quantile(values, (0.1, 0.5, 0.9), axis=0) for values in (own, pymc))
+    np.testing.assert_allclose(one, two, atol=0.08)
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path):
+    return Path(shutil.copy(SAVED / "unconverged.nc", tmp_path / "pöstérior 中.nc"))
+
+
+def test_everything_comes_back(tmp_path):
+    fit = saved("groups")
+    fit.save(tmp_path / "x.nc")
+    back = load(tmp_path / "x.nc")
+    xr.testing.assert_identical(back.draws, fit.draws)
+    assert back.spec.identity == fit.spec.identity
+    assert (back.law, back.law.token_unit) == (fit.law, fit.law.token_unit)
+    assert back.convergence == fit.convergence
+    for one, two in ((back.at, fit.at), (back.settings, fit.settings)):
+        assert dict(one) == dict(two)
+    assert {"bayeslaw", "pymc", "nutpie"} <= set(back.settings["versions"])
+    assert back.table.name == fit.table.name
+    pd.testing.assert_frame_equal(back.table.frame, fit.table.frame, check_exact=True)
+    assert len(back.table.query("6 * params * tokens > 0")) == len(back.table)
+    np.testing.assert_array_equal(back.latent(back.table), fit.latent(fit.table))
+
+
+def test_labels_and_the_last_bit_of_floats_come_back(posterior, tmp_path):
+    labels = ["", "007", "NA", "nan", "1e3", None]
+    floats = [1e-300, 1e300, 0.1 + 0.2, 1 / 3, np.nextafter(1.0, 2.0), 5e-324]
+    frame = posterior.table.frame.iloc[:6].assign(run=labels, weight=floats, domain='中, "x"')
+    table = bl.LossTable(frame, frame.iloc[:2].assign(tokens=0.0), "naïve Ω")
+    law = replace(posterior.law, token_unit=1e9)
+    changed = replace(posterior, table=table, spec=replace(posterior.spec, law=law))
+    changed.save(tmp_path / "x.nc")
+    back = load(tmp_path / "x.nc")
+    assert (back.table.name, back.table.sha256) == (table.name, table.sha256)
+    pd.testing.assert_frame_equal(back.table.baselines, table.baselines, check_dtype=False)
+    assert back.table.frame["weight"].tolist() == floats
+    assert back.table.frame["run"].tolist()[:5] == labels[:5]
+    assert back.table.frame["run"].isna().tolist() == [False] * 5 + [True]
+    assert back.law.token_unit == 1e9
+    np.testing.assert_array_equal(back.latent(small()), changed.latent(small()))
+
+
+def refuse(path, says):
+    with pytest.raises(FileError, match=says) as error:
+        load(path)
+    assert "\n" not in str(error.value)
+    assert path.name in str(error.value)
+
+
+def test_truncated_missing_and_foreign_files(path, tmp_path, capfd):
+    whole = path.read_bytes()
+    for share in (0, 0.01, 0.3, 0.6, 0.95):
+        path.write_bytes(whole[: int(share * len(whole))])
+        refuse(path, "not a readable posterior")
+    delphi = (SAVED / "delphi_chinchilla.nc").read_bytes()
+    for place in (70, 98, 280, 469, 707):
+        path.write_bytes(delphi[:place] + bytes([delphi[place] ^ 255]) + delphi[place + 1 :])
+        refuse(path, "not a readable posterior")
+    refuse(tmp_path / "absent.nc", "no such file")
+    refuse(tmp_path, "a folder, not a saved posterior")
+    path.write_text("params,tokens,loss\n")
+    refuse(path, "not a readable posterior")
+    xr.Dataset({"x": ("y", [1.0])}).to_netcdf(path, engine="h5netcdf")
+    refuse(path, "not a bayeslaw posterior")
+    assert capfd.readouterr().err == ""
+
+
+def moved(file, place="posterior/L_ref"):
+    file[place][0, 0] *= 1 + 1e-15
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda file: file.attrs.update(schema=SCHEMA + 1),
+         rf"schema {SCHEMA + 1} is newer than this version reads .{SCHEMA}.; upgrade bayeslaw"),
+        (lambda file: file.attrs.update(schema=1),
+         rf"schema 1 is older than this version reads .{SCHEMA}.; fit again"),
+        (lambda file: file.attrs.update(meta="{"), "damaged"),
+        (lambda file: file.attrs.pop("sha256"), "damaged"),
+        (lambda file: file.attrs.pop("schema"), "damaged"),
+        (lambda file: file.pop("table"), "damaged"),
+        (lambda file: file.attrs.update(meta=file.attrs["meta"].replace('"likelihood"', '"x"')),
+         "damaged"),
+        (lambda file: file["table/rows"].__setitem__(
+            (), file["table/rows"][()].replace(b"e", b"E", 1)), "damaged"),
+        (moved, r"damaged or edited.*restore the file, or fit again"),
+    ],
+)  # fmt: skip
+def test_other_layouts_and_damage(path, spoil, says):
+    with h5py.File(path, "a") as file:
+        spoil(file)
+    refuse(path, says)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt])
+def test_an_interrupted_save_leaves_the_old_file(posterior, path, monkeypatch, error):
+    old = path.read_bytes()
+
+    def stop(*_):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", stop)
+        with pytest.raises((FileError, KeyboardInterrupt), match=r"No space left|^$"):
+            posterior.save(path)
+    assert path.read_bytes() == old
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    with pytest.raises(FileError, match="cannot write"):
+        posterior.save(path.parent / "absent" / "x.nc")
+    posterior.save(path)
+    assert load(path).convergence == posterior.convergence
+
+
+# -- pools ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pool():
+    """Weights in another order than the members, of which the second has not converged."""
+    members = {"long": saved("plain"), "short": saved("walk")}
+    return bl.Pool(members, {"short": 1.0, "long": 3.0}, "ours")
+
+
+def test_a_pool_is_the_mixture_of_its_members(pool):
+    counts = [len(own) for _, own, _ in pool.by_member()]
+    assert counts[0] == pytest.approx(3 * counts[1], abs=2)
+    assert sum(counts) == pool.count
+    latent = pool.latent(ROWS)
+    for member, own, place in pool.by_member():
+        np.testing.assert_array_equal(latent[place], member.latent(ROWS)[own])
+    some = np.array([pool.count - 1, 0, 5])
+    np.testing.assert_array_equal(pool.gathered(lambda fit: fit.latent(ROWS), some), latent[some])
+    forecast = pool.forecast(ROWS, kind="latent", **ALLOW)
+    assert forecast.weights == pytest.approx({"long": 0.75, "short": 0.25})
+    low, high = np.quantile(latent, [0.1, 0.9], axis=0)
+    np.testing.assert_allclose(forecast.quantile([0.1, 0.9]), [low, high], rtol=0.02)
+    assert not pool.convergence.ok
+    with pytest.raises(NotConverged, match="chinchilla on table"):
+        pool.forecast(ROWS)
+    assert set(pool.to_datatree(prior=50).children) == {"long", "short"}
+    shown = str(pool)
+    assert shown.startswith("ours: Pool of 25 % short and 75 % long\n")
+    assert (shown.count("NOT CONVERGED"), shown.count("Default priors.")) == (1, 2)
+    assert set(pool.summary().index.get_level_values(0)) == {"long", "short"}
+
+
+def test_a_saved_pool(pool, path):
+    pool.save(path)
+    again = load(path)
+    assert isinstance(again, bl.Pool)
+    assert (again.name, dict(again.weights)) == ("ours", dict(pool.weights))
+    before, after = (each.forecast(ROWS, **ALLOW) for each in (pool, again))
+    np.testing.assert_array_equal(before.samples, after.samples)
+    with pytest.raises(FileError, match="fit of one of its laws alone: long, short"):
+        load_posterior(path)
+    with h5py.File(path, "a") as file:
+        moved(file, "member 1/posterior/L_ref")
+    refuse(path, r"damaged or edited.*restore the file, or fit again")
+
+
+def test_weights_and_tables_of_pools_are_checked(posterior):
+    for weights in ({"a": 1.0}, {"a": -1.0, "b": 2.0}, {"a": 0.0, "b": 0.0}):
+        with pytest.raises(bl.LawError, match="weight"):
+            bl.Pool({"a": posterior, "b": posterior}, weights)
+    with pytest.raises(bl.LawError, match="different tables"):
+        bl.Pool({"a": posterior, "b": saved("skewed")})
+
+
+# -- domains that were fitted together ------------------------------------------------------------
+
+
+def test_a_plan_pairs_the_draws_of_a_joint_fit():
+    fits = {name: saved(f"joint_{name}") for name in JOINT}
+    at = {n: np.median(fits[n].latent(grid(params=1e9, tokens=1e10))) for n in JOINT}
+    limits = {"max_loss": at["french"], "max_forgetting": 0.05, "baseline": at["english"] / 1.05}
+    asked = limits | {"params": 1e9, "ptpp": 20, "replay_grid": [1.0], **ALLOW}
+    asked |= {"noise": "latent", "beyond_evidence": True, "confidence": 0.6}
+    apart = {n: replace(fit, settings={}) for n, fit in fits.items()}
+    for by, says, turn in ((fits, "jointly: draw by draw of one fit", 0), (apart, "indep", 0.5)):
+        found = bl.plan(target=by["french"], source=by["english"], **asked)
+        assert found.pairing.startswith(says)
+        rows = grid(params=1e9, tokens=found.tokens)
+        target, source = (fits[n].latent(rows)[:, 0] for n in JOINT)
+        source = np.roll(source, int(turn * found.draws))
+        meets = (target <= limits["max_loss"]) & (source <= at["english"])
+        assert 0 < found.p_both < 1
+        assert found.p_both == meets.mean()
+
+
+# -- tables that do not vary in a column of a law: of one base, one ratio, or one stage ------------
+
+BASE = {"params": 147816.0, "ptpp": 62.0}
+LEFT_OUT = {
+    "chinchilla": "A alpha", "dcpt": "A alpha", "forgetting": "A alpha phi",
+    "form1": "A alpha F eta", "form1n": "A alpha F eta phi", "form2": "A alpha lambda_ zeta",
+    "form3": "A alpha lambda_ zeta F eta", "form3n": "A alpha lambda_ zeta F eta phi",
+    "liew_kato": "alpha1 alpha3", "skaling": "A alpha kappa", "transfer": "A alpha phi z_N z_P k",
+}  # fmt: skip
+"""Parameters of each law that ships that a table of one base does not determine."""
+
+
+@pytest.fixture(scope="module")
+def one_base():
+    folder = DATA / "tinycpt"
+    where = "annealed and (replay < 1 or tokens == 0) and base == '147k-p62-s0'"
+    table = bl.read_table(folder / "french.csv", source=folder / "english.csv", where=where)
+    return table.split("atpp <= 8")
+
+
+@on_bound
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_what_a_table_of_one_base_leaves_out(one_base, name):
+    early, late = one_base
+    law = for_table(bl.load_law(name), early)
+    assert " ".join(law.left_out) == LEFT_OUT[name]
+    assert set(law.columns) <= {"tokens", "replay"}
+    assert not {*law.left_out} & {*law.parameters, *law.priors}
+    assert not {"params", "ptpp"} & set(sum(law.covariates_of.values(), ()))
+    if name in ("forgetting", "form3n", "transfer"):
+        point = bl.fit_huber(name, early, starts=64, polish=6)
+        assert {*point.parameters} == {*law.parameters}
+        says = f"without {', '.join(law.left_out)}, part of the floor"
+        assert says in point.shown().text(1000)
+        rows = late.frame.drop(columns=[*BASE])
+        np.testing.assert_array_equal(point.predict(rows), point.predict(late))
+        assert bl.score(point, early)["rmse_log"] < 0.06
+        with pytest.raises(TableError, match="fitted to rows of params 147816 alone"):
+            point.forecast(rows.assign(params=1e6))
+
+
+def test_a_pool_of_one_base_forecasts_and_plans_at_its_values_alone():
+    fit = saved("one_base")
+    for name, member in fit.members.items():
+        says = f"{name}: all rows at params 3e+08, ptpp 60: other values are refused; without "
+        assert says + LEFT_OUT[name].replace(" ", ", ") in fit.shown().text(1000)
+        assert member.heading().document["left_out"] == LEFT_OUT[name].split()
+    late = stages().query("base == 3").assign(tokens=5e9)
+    rows = late.drop(columns=["params", "ptpp"])
+    drawn = [fit.forecast(each, seed=2, **ALLOW).samples for each in (late, rows)]
+    np.testing.assert_array_equal(*drawn)
+    higher = {
+        name: replace(member, draws=member.draws.assign(L_ref=1.05 * member.draws["L_ref"]))
+        for name, member in fit.members.items()
+    }
+    asked = {"target": fit, "source": bl.Pool(higher), "max_loss": 2.0, "max_forgetting": 0.9}
+    asked |= {"replay_grid": [0.1, 0.3], "confidence": 0.6, "params": 3e8, **ALLOW}
+    assert bl.plan(**asked, baseline=2.0).limits["ptpp"] == 60
+    for column, value in (("params", 1e9), ("ptpp", 279.0)):
+        elsewhere = late.assign(**{column: value})
+        own = re.escape(f"{fit.table.frame[column][0]:g}")
+        says = rf"{column} .*, but \w+ was fitted to rows of {column} {own} alone"
+        for use in (fit.latent, lambda rows: fit.forecast(rows, **ALLOW), partial(bl.check, fit)):
+            with pytest.raises(bl.BayeslawError, match=says):
+                use(elsewhere)
+        with pytest.raises(bl.BayeslawError, match=says):
+            bl.score(fit, from_frame(elsewhere), **ALLOW)
+        with pytest.raises(bl.BayeslawError, match=says) as error:
+            bl.plan(**asked | {column: value}, baseline=2.0)
+        assert "\n" not in str(error.value)
+
+
+OWN = """title = "Own"
+reference = "none"
+term = [{coefficient = "F", slope = "slope_F", log = "-eta*log(P) - phi*log(N)"},
+ {coefficient = "B", slope = "slope_D", log = "-beta*log(D)"}]
+[priors]
+E = "LogNormal(median=1.5, sigma=0.5)"
+slope_F = "LogNormal(median=0.1, sigma=0.8)"
+slope_D = "LogNormal(median=0.1, sigma=0.8)"
+""" + "".join(f'{n} = "LogNormal(median=0.3, sigma=0.4)"\n' for n in ("eta", "phi", "beta"))
+
+
+@on_bound
+@pytest.mark.parametrize(
+    ("law", "same", "left_out"),
+    [
+        ("form1n", "ptpp", "F eta phi"),  # the term in N describes what is left of that in P
+        ("own", "ptpp", ""), ("own", "params", "phi"), ("own", "params ptpp", "F eta phi"),
+        ("dcpt", "replay", "nu C gamma"),
+        ("form3", "replay ptpp", "nu lambda_ zeta C gamma F eta"), ("form2", "params", "A alpha"),
+        ("liew_kato", "params", ""),  # with N fixed, N P still varies
+        ("chinchilla", "tokens", "B beta"), ("skaling", "tokens", "B beta kappa"),
+    ],
+)  # fmt: skip
+def test_losses_of_the_whole_law_are_those_of_the_reduced_one(law, same, left_out, tmp_path):
+    (tmp_path / "own.toml").write_text(OWN)
+    law = bl.load_law(tmp_path / "own.toml" if law == "own" else law)
+    many = {"params": [1e8, 3e8, 1e9], "ptpp": [15, 60, 200], "replay": [0.1, 0.3, 0.5]}
+    many |= {"tokens": [1e9, 1e10, 1e11]}
+    many = {c: v[1:2] if c in same.split() else v for c, v in many.items()}
+    rows = grid(**{c: values for c, values in many.items() if c in {*law.columns, *BASE}})
+    rows = rows if "tokens" in rows else rows.assign(tokens=1e9)
+    truth = {n: TRUTH.get(n, 0.05) for n in law.parameters}
+    table = bl.simulate(law, truth, rows, sigma=0.0)
+    point = bl.fit_huber(law, table)
+    assert " ".join(point.law.left_out) == left_out
+    assert {*same.split()} & {*law.columns} == {*point.law.held}
+    assert bl.score(point, table)["rmse_log"] < 2e-4
+    with pytest.raises(TableError, match=f"fitted to rows of {same.split()[0]}"):
+        point.predict(rows.assign(**dict.fromkeys(same.split(), 0.7)))
+    if law.name == "own" and left_out == "F eta phi":
+        # Medians .1 / .3 nats of the term join the floor's 1.5.
+        assert dict(point.law.priors["E"].arguments)["median"] == pytest.approx(1.5 + 1 / 3)
+
+
+def test_laws_that_a_message_names_fit_and_rows_that_are_all_the_same_do_not(one_base):
+    frame = one_base[0].frame[["params", "tokens", "replay", "loss"]]
+    with pytest.raises(TableError, match=r"'ptpp'.* is missing") as error:
+        bl.fit_huber("form3", from_frame(frame))
+    names = str(error.value).split("are there: ")[1].strip(".").split(", ")
+    assert "dcpt" in names
+    for name in names:
+        assert for_table(bl.load_law(name), from_frame(frame)).held == {"params": 147816}
+    table = from_frame(frame.assign(tokens=1e6, replay=0.1, run=range(len(frame))))
+    with pytest.raises(TableError, match="are the same in params, tokens, replay, so no term"):
+        bl.fit("dcpt", table)

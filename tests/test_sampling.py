@@ -1,0 +1,505 @@
+"""Fits: recovery, the gate, seeds, tables as they come, modes, mistakes, progress, interrupts."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from functools import cache, partial
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from threadpoolctl import threadpool_limits
+
+import bayeslaw as bl
+from bayeslaw import FitError, LawError, TableError, TableWarning, fit, fit_huber, from_frame, grid
+from bayeslaw.common.files import models_dir
+from bayeslaw.inference.fitted import Convergence
+from bayeslaw.inference.residuals import log_likelihood
+from bayeslaw.inference.sampling import LAST, _needed
+from tests import support
+from tests.plugin import DataWalk, SkewNormal
+from tests.support import CHINCHILLA, DATA, DESIGN, JOINT, miss, on_bound, pair, saved, slow, small
+
+PLAIN = {"discrepancy": "none", "chains": 2}
+TINY = PLAIN | {"draws": 40, "tune": 60}
+ONCE = TINY | {"retry": False}
+
+# -- recovery -------------------------------------------------------------------------------------
+
+
+def recovered(name, seed, noise=0.003):
+    """Share of latent losses in their 90 % intervals, and which local slopes are in theirs."""
+    law = bl.load_law(name)
+    truth = support.truth_of(law.parameters)
+    table = bl.simulate(law, truth, DESIGN.sample(120, random_state=seed), sigma=noise, seed=seed)
+    posterior = fit(law, table, likelihood="normal", discrepancy="none", seed=seed)
+    assert posterior.convergence.ok, posterior.convergence
+    low, high = np.quantile(posterior.latent(table), [0.05, 0.95], axis=0)
+    latent = law.loss(truth, law.covariates(table.frame))
+    q = law.to_reference(truth, posterior.at) | {"sigma": noise}
+    names = ("L_ref", "slope_N", "slope_D", "sigma")
+    ends = [np.quantile(posterior.draws[name].values, [0.05, 0.95]) for name in names]
+    slopes = [low <= q[name] <= high for name, (low, high) in zip(names, ends, strict=True)]
+    return ((low <= latent) & (latent <= high)).mean(), slopes
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        [("chinchilla", seed) for seed in range(3)],
+        # Of nested laws, the largest.
+        slow([("form2", 1), ("dcpt", 3), ("skaling", 6), ("form3n", 7)]),
+    ],
+)
+def test_true_parameters_are_recovered(seeds):
+    # Rows of one fit share its errors, so their coverage scatters; the slopes are counted.
+    results = [recovered(name, seed) for name, seed in seeds]
+    assert np.mean([rows for rows, _ in results]) > 0.7
+    held = np.ravel([slopes for _, slopes in results])
+    assert held.sum() >= stats.binom(len(held), 0.9).ppf(0.001)
+
+
+def test_form3_passes_the_gate_on_the_papers_rows():
+    posterior = fit("form3", support.paper_rows(), discrepancy="none", seed=0)
+    assert len(support.paper_rows()) == 168
+    assert posterior.convergence.ok
+    residuals = np.log(posterior.predict(support.paper_rows()) / support.paper_rows().loss)
+    assert np.sqrt(np.mean(residuals**2)) < 0.003
+
+
+@cache
+def joint():
+    """Two domains; two more rows of each have no label."""
+    tables = pair(0.9)
+    for name, tau in zip(JOINT, support.TAU, strict=True):
+        more = tables[name].frame.iloc[[0, 30]].assign(run=None)
+        more["loss"] *= np.exp([tau, -tau])
+        every = pd.concat([tables[name].frame, more], ignore_index=True)
+        tables[name] = from_frame(every, name)
+    return bl.fit_joint(JOINT, tables, seed=1, draws=400, retry=False, **PLAIN)
+
+
+def test_scales_and_correlation_of_joint_fits_are_recovered():
+    for posterior, tau in zip(joint().values(), support.TAU, strict=True):
+        low, high = np.quantile(posterior.draws["tau_run"], [0.005, 0.995])
+        assert low < tau < high
+    one, two = (posterior.draws["run_effect"] for posterior in joint().values())
+    (matrix,) = joint()["french"].settings["correlation"].values()
+    assert 0.5 < matrix[0][1] < 1
+    common = [*{*one["run"].values} & {*two["run"].values}]
+    assert len(common) == one.sizes["run"] - 2  # those of unlabelled rows are of one domain
+    # Draw by draw: the scaled effects of the same run vary together about their means.
+    scaled = [
+        (f.draws["run_effect"] / f.draws["tau_run"]).sel(run=common) for f in joint().values()
+    ]
+    centred = [(e - e.mean(("chain", "draw"))).values.ravel() for e in scaled]
+    assert np.corrcoef(centred)[0, 1] > 0.1
+    assert len({posterior.settings["joint"] for posterior in joint().values()}) == 1
+    for posterior in joint().values():
+        density = log_likelihood(posterior).mean(0)
+        assert density[-2:].mean() == pytest.approx(density[:-2].mean(), abs=1)
+
+
+def test_domains_without_effects_are_fitted_together():
+    both = bl.fit_joint(JOINT, pair(0.9), effects="none", **ONCE)
+    assert [each.spec.effects for each in both.values()] == [(), ()]
+    assert both["french"].settings["correlation"] == {}
+
+
+def test_pools_and_kinds_of_others_are_sampled():
+    found = fit(["chinchilla", "skaling"], small(), **ONCE)
+    assert found.weights == {"chinchilla": 0.5, "skaling": 0.5}
+    alone = fit("skaling", small(), **ONCE)
+    np.testing.assert_array_equal(found.members["skaling"].draws["alpha"], alone.draws["alpha"])
+    kinds = {"likelihood": SkewNormal(), "discrepancy": DataWalk(), "effects": "lab"}
+    table = from_frame(small().frame.assign(lab=["a", "b", "c", "d"] * 5))
+    other = fit("chinchilla", table, **ONCE | kinds)
+    assert other.draws["lab_effect"].dims == ("chain", "draw", "lab")
+    assert {"skew", "step_0", "step_1"} <= {*other.draws}
+    one, two = (np.median(each.latent(small()), 0) for each in (alone, other))
+    np.testing.assert_allclose(one, two, rtol=0.02)
+
+
+# -- priors, likelihoods, settings ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "priors",
+    [
+        {"E": "Uniform(lower=0, upper=3)", "alpha": "Uniform(lower=.01, upper=1)"},
+        {"floor": "Uniform(lower=.1, upper=.5)", "alpha": "Beta(alpha=2, beta=4)"},
+        slow({"E": "Uniform(lower=1.2, upper=1.5)"}),
+    ],
+)
+def test_bounds_of_priors_hold_and_cost_no_divergences(priors):
+    found = fit("chinchilla", small(), priors=priors, **PLAIN, retry=False, draws=200, tune=200)
+    values = {"floor": found.paper["E"] / found.draws["L_ref"], **found.paper.data_vars}
+    for name in priors:
+        low, high = found.spec.priors[name].support
+        assert low <= values[name].min() < values[name].max() <= high + 1e-9
+    assert found.convergence.divergences == 0
+    assert found.convergence.rhat < 1.05
+
+
+def test_priors_matter_where_they_are_tight():
+    tight = {"alpha": "LogNormal(median=0.6, sigma=0.01)"}
+    found = fit("chinchilla", small(), priors=tight, **PLAIN, draws=200)
+    assert np.median(found.draws["alpha"]) == pytest.approx(0.6, rel=0.05)
+    assert np.median(saved("plain").draws["alpha"]) < 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("likelihood", ["normal", "huber"])
+def test_other_likelihoods_agree_on_clean_noise(likelihood):
+    other = fit("chinchilla", small(), likelihood=likelihood, discrepancy="none", seed=0)
+    assert other.convergence.ok
+    assert "dof_above_floor" not in other.draws
+    assert miss(other, saved("plain"), small()) < 2e-3
+
+
+def test_same_seed_same_draws_whatever_was_fitted_before():
+    other = from_frame(small().frame.iloc[:12].assign(loss=small().loss[:12] * 1.1))
+    tables = [(small(), 0), (other, 0), (small(), 0), (small(), 1)]
+    one, elsewhere, again, different = (
+        fit("chinchilla", table, seed=seed, **ONCE | {"draws": 100}) for table, seed in tables
+    )
+    for name in one.draws.data_vars:
+        np.testing.assert_array_equal(again.draws[name], one.draws[name])
+    for each in (elsewhere, different):
+        assert not np.array_equal(each.draws["alpha"], one.draws["alpha"])
+    allow = {"allow_unconverged": True}
+    np.testing.assert_allclose(different.predict(small(), **allow), small().loss, rtol=0.01)
+    np.testing.assert_allclose(elsewhere.predict(other, **allow), other.loss, rtol=0.02)
+
+
+@pytest.mark.slow
+def test_threads_of_linear_algebra_change_no_draw():
+    where = "annealed and replay < 1 and seed == 0 and atpp in [1, 4, 16] and ptpp < 279"
+    table = bl.read_table(DATA / "tinycpt" / "french.csv", where=where)
+    found = []
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            fitted = fit("form1n", table, seed=0, draws=20, tune=50, retry=False)
+        found.append(fitted.draws["alpha"].values)
+    np.testing.assert_array_equal(*found)
+
+
+def test_how_many_more_draws_are_made():
+    """A chain that does not move has no R-hat: NaN, which is not larger than any limit."""
+    mixed = Convergence(1.0, 200.0, 300.0, 0, 1.0)
+    assert 500 < _needed(mixed, 500) < LAST
+    assert _needed(Convergence(np.nan, 500.0, 500.0, 0, 1.0), 500) == 1000
+    assert _needed(Convergence(np.nan, 0.0, 0.0, 0, np.nan), 500) == LAST
+    assert _needed(Convergence(1.0, 500.0, 500.0, 3, 1.0), 500) == 500
+    one = fit("chinchilla", small(), **PLAIN | {"chains": 1, "draws": 1, "tune": 5})
+    assert one.draws.sizes["draw"] == 1
+
+
+def test_runs_of_pure_replay_are_warned_of():
+    rows = grid(params=[1e8, 1e9], tokens=[1e9, 1e10], replay=[0.1, 0.5, 1.0], ptpp=[15, 31])
+    table = from_frame(rows.assign(loss=np.linspace(2, 3, len(rows))))
+    short = ONCE | {"draws": 4, "tune": 4, "chains": 1}
+    says = r"8 rows have replay 1 and tokens > 0 \(rows 4, 5, .*where='replay < 1 or tokens == 0'"
+    with pytest.warns(TableWarning, match=says):
+        fit("dcpt", table, **short)
+    fit("dcpt", table.query("replay < 1"), **short)
+
+
+# -- tables as they come --------------------------------------------------------------------------
+
+AHEAD = grid(params=1e10, tokens=[1e11, 4e11])
+
+
+def chinchilla(sigma=0.003, seed=0, **design):
+    design = {"params": [1e8, 3e8, 1e9, 3e9], "tokens": np.geomspace(1e9, 1e11, 6)} | design
+    return bl.simulate("chinchilla", CHINCHILLA, grid(**design), sigma=sigma, seed=seed)
+
+
+def bands(table, **settings):
+    """Log medians and log widths of forecasts."""
+    found = fit("chinchilla", table, **PLAIN | {"draws": 500, "retry": False} | settings)
+    samples = np.log(found.forecast(AHEAD, allow_unconverged=True).samples)
+    low, middle, high = np.quantile(samples, [0.05, 0.5, 0.95], axis=0)
+    return middle, high - low
+
+
+def test_the_same_table_otherwise_stated_gives_the_same_bands():
+    """Of another seed; shuffled, with labels, constants and bases that are there twice; in bits."""
+    frame, bits = chinchilla().frame, np.log(2)
+    bases = grid(params=[1e8, 3e8, 1e9, 3e9], tokens=0.0).assign(loss=4.0)
+    more = frame.assign(lab="Zürich 🚀", run=[f"läuft-{i}" for i in range(24)], note=1.0)
+    every = pd.concat([more.sample(frac=1, random_state=3), bases, bases.assign(loss=4.1)])
+    middle, width = bands(chinchilla())
+    in_bits = bands(from_frame(frame.assign(loss=frame["loss"] / bits)))
+    for other, wide in (
+        bands(chinchilla(), seed=11),
+        bands(from_frame(every)),
+        (in_bits[0] + np.log(bits), in_bits[1]),
+    ):
+        assert (np.abs(other - middle) < 0.3 * width).all()
+        np.testing.assert_allclose(wide, width, rtol=0.3)
+    here, there = (fit_huber("chinchilla", from_frame(f)).parameters for f in (every, frame))
+    assert here == pytest.approx(there, rel=1e-6)
+
+
+def test_labels_in_unicode_and_one_run():
+    """The effect of one run cannot be told from the law, so there is none."""
+    frame = support.grouped(0).frame.drop(columns="run").replace({"base": {"1e+08/0": "späť"}})
+    assert "späť" in fit("chinchilla", from_frame(frame), **ONCE).draws["base"].values
+    alone = fit("chinchilla", from_frame(chinchilla().frame.assign(run="only")), **ONCE)
+    assert alone.spec.effects == ()
+
+
+def test_losses_near_zero():
+    """A law times a thousandth is fitted as well, and the table is doubted."""
+    frame = chinchilla().frame
+    with pytest.warns(TableWarning, match="median loss is 0.00285 .* priors of your own"):
+        table = from_frame(frame.assign(loss=frame["loss"] / 1000))
+    found, usual = (fit_huber("chinchilla", t).parameters for t in (table, chinchilla()))
+    assert found["alpha"] == pytest.approx(usual["alpha"], rel=1e-4)
+    assert found["E"] == pytest.approx(usual["E"] / 1000, rel=1e-4)
+
+
+def test_few_rows_exact_rows_and_many_rows():
+    two = from_frame(chinchilla().frame.iloc[[0, 13]])
+    latent = fit("chinchilla", two, **ONCE).latent(AHEAD)
+    assert np.isfinite(latent).all()
+    assert (np.log(latent).std(0) > 0.05).all()  # the priors', since two rows say little
+
+    exact, true = chinchilla(sigma=0.0), bl.simulate("chinchilla", CHINCHILLA, AHEAD).loss
+    assert fit_huber("chinchilla", exact).parameters == pytest.approx(CHINCHILLA, rel=1e-6)
+    found = fit("chinchilla", exact, **PLAIN, draws=300, retry=False)
+    assert np.abs(np.log(np.median(found.latent(AHEAD), 0) / true)).max() < 0.01
+
+    sizes, tokens = np.geomspace(1e8, 1e10, 25), np.geomspace(1e9, 1e12, 100)
+    many = chinchilla(params=sizes, tokens=tokens, seed=3)
+    point = fit_huber("chinchilla", many)
+    assert point.parameters["alpha"] == pytest.approx(CHINCHILLA["alpha"], rel=0.01)
+    found = fit("chinchilla", many, **PLAIN, draws=100, tune=150, retry=False)
+    low, high = found.paper["beta"].quantile([0.001, 0.999])
+    assert low < CHINCHILLA["beta"] < high < 1.04 * low
+
+
+# -- modes ----------------------------------------------------------------------------------------
+
+MODE = {"method": "map", "likelihood": "huber", "priors": "flat"}
+
+
+@on_bound
+@pytest.mark.parametrize(
+    ("name", "bounds"),
+    [("chinchilla", "paper"), ("skaling", "prior"), ("dcpt", "paper"), ("form3", "prior"),
+     slow("form1", "prior"), slow("form2", "prior")],
+)  # fmt: skip
+def test_the_mode_reproduces_the_huber_fit(name, bounds):
+    """Where the optimum is interior to the priors' bounds, the paper's bounds give the same."""
+    table = support.made(name, sigma=0.003, seed=2)
+    point, mode = fit_huber(name, table, bounds=bounds), fit(name, table, **MODE)
+    assert point.interior
+    assert mode.interior
+    assert miss(point, mode, table) < 1e-6
+    assert mode.objective == pytest.approx(point.objective, rel=1e-8)
+
+
+def test_the_mode_reproduces_the_huber_fit_on_olmo():
+    olmo = bl.read_table(DATA / "olmo" / "ladder.csv", where="domain == 'c4_en'")
+    train, test = olmo.split(train="ptpp <= 40")
+    point, mode = fit_huber("chinchilla", train), fit("chinchilla", train, **MODE)
+    assert max(miss(point, mode, train), miss(point, mode, test)) < 1e-6
+
+
+@on_bound
+@pytest.mark.slow
+def test_the_mode_is_the_huber_fit_within_the_bounds_of_the_priors():
+    """Where the paper's bounds have a better optimum, with lambda above 1, the mode stays below."""
+    truth = support.truth_of(bl.load_law("form2").parameters) | {"lambda_": 1.6}
+    table = bl.simulate("form2", truth, DESIGN[::3])
+    paper, prior = (fit_huber("form2", table, bounds=b) for b in ("paper", "prior"))
+    mode = fit("form2", table, **MODE)
+    assert paper.parameters["lambda_"] == pytest.approx(1.6, abs=0.01)
+    assert paper.objective < 1e-3 * prior.objective
+    assert mode.bounds == "prior"
+    assert mode.parameters["lambda_"] < 1
+    assert prior.objective * (1 - 1e-9) < mode.objective < 1.1 * prior.objective
+    assert mode.solutions[0] == mode.parameters
+    assert len(mode.solutions) == round(mode.agreeing * mode.polished)
+
+
+def test_the_mode_starts_inside_a_prior_that_excludes_the_huber_starts():
+    within = {"alpha": "Uniform(lower=2, upper=3)"}
+    assert 2 <= fit("chinchilla", small(), method="map", priors=within).parameters["alpha"] <= 3
+
+
+@pytest.mark.slow
+def test_a_mode_on_a_bound_is_said():
+    with pytest.warns(bl.FitWarning, match="bound.*E = 0"):
+        assert not fit("chinchilla", support.delphi(), **MODE).interior
+
+
+# -- mistakes -------------------------------------------------------------------------------------
+
+WRONG = {
+    "seed": (-1, 2**64, 0.5, "a", None), "chains": (0, -1, None), "draws": (0, -5, np.inf),
+    "tune": (0, -1, None), "cores": (0, 1.5), "target_accept": (0, 1, 1.5, np.nan, "a", None),
+    "delta": ("a", None), "priors": (None, 3), "likelihood": (None, 3), "discrepancy": (None, 3),
+    "effects": (None, 3, [3]), "errors": (None, 3),
+}  # fmt: skip
+"""Values that settings cannot have."""
+MISTAKES = [
+    ({"method": "nutz"}, LawError, "unknown method 'nutz'; did you mean 'nuts'.*map"),
+    ({"method": "huber"}, LawError, r"bayeslaw\.fit_huber\(law, table\)"),
+    ({"method": "map", "draws": 100}, FitError, "method='map' does not use draws"),
+    ({"likelihood": "huberr"}, LawError, "unknown likelihood 'huberr'; did you mean 'huber'"),
+    ({"likelihood": "studnt"}, LawError,
+     r"unknown likelihood 'studnt'.*huber, .*studentt.*named 'package\.module:Class'"),
+    ({"discrepancy": "curvatur"}, LawError, "unknown discrepancy 'curvatur'.*curvature"),
+    ({"effects": "domian"}, LawError, "unknown effect 'domian'.*'domain'"),
+    ({"priors": {"alhpa": "Flat()"}}, LawError, "unknown prior 'alhpa'; did you mean 'alpha'"),
+    ({"drwas": 100}, FitError, "unknown setting 'drwas'; did you mean 'draws'"),
+    ({"noise": "size"}, FitError, r"was removed: .*; drop it\.$"),
+    *[({"likelihood": "huber", "delta": delta}, FitError, "delta must be positive")
+      for delta in (0, -1, np.nan)],
+    *[({name: value}, FitError, rf"^{name}={re.escape(repr(value))}: give .*\.$")
+      for name, values in WRONG.items() for value in values],
+    *[({name: None, "method": "map"}, FitError, f"^{name}=None: give ")
+      for name in ("seed", "delta", "priors", "likelihood")],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "error", "says"), MISTAKES)
+def test_settings_that_no_fit_has(settings, error, says):
+    table = from_frame(small().frame.assign(domain=1))
+    with pytest.raises(error, match=says) as caught:
+        fit("chinchilla", table, **settings)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_arguments_that_are_no_law_and_no_table(tmp_path):
+    frame, pools = small().frame, ["chinchilla", "skaling"]
+    for fitted in (fit, partial(fit, method="map"), fit_huber):
+        with pytest.raises(LawError, match=r"a LossTable is no law.* before the table"):
+            fitted(small(), "chinchilla")
+    for call in (
+        lambda: fit("chinchilla", frame),
+        lambda: fit("chinchilla", frame, method="map"),
+        lambda: fit(pools, frame),
+        lambda: fit_huber("chinchilla", frame),
+        lambda: bl.fit_joint(JOINT, dict.fromkeys(JOINT, frame)),
+        lambda: bl.compare(frame, train="params < 1e9"),
+        lambda: bl.compare(small(), source=frame, train="params < 1e9"),
+        lambda: bl.backtest(frame, "chinchilla"),
+        lambda: bl.score(saved("plain"), frame),
+    ):
+        with pytest.raises(TableError, match=r"a DataFrame, not a LossTable; .* bl\.from_frame\("):
+            call()
+    rising = (models_dir() / "chinchilla.toml").read_text()
+    rising = rising.replace("-alpha*log(N)", "alpha*log(N)")
+    (tmp_path / "rising.toml").write_text(rising, encoding="utf-8")
+    tiny = from_frame(frame.assign(loss=[1e-300, *frame["loss"][1:]]))
+    nowhere = "is finite for no parameters that were tried; check"
+    for labels, says in ((["a", "b"], "a, b.*domain == 'a'"), ([None, "a", 1, 2], "a, 1.*'a'")):
+        domains = np.resize(np.array(labels, object), len(frame))
+        with pytest.raises(TableError, match=f"several domains .{says}"):
+            fit("chinchilla", from_frame(frame.assign(domain=domains)))
+    for call, says in (
+        (lambda: fit("chinchilla", "losses.csv"), r"a str, not a LossTable; .* bl\.read_table\("),
+        (lambda: fit("chinchila", small()), "unknown law 'chinchila'"),
+        (lambda: fit("form3", small()), "'replay'"),
+        (lambda: fit("chinchilla", tiny, discrepancy="none"), nowhere),
+        (lambda: fit(tmp_path / "rising.toml", small(), discrepancy="none"), nowhere),
+        (lambda: fit(["chinchilla"] * 2, small()), "twice"),
+        (lambda: fit(pools, small(), method="map"), "a pool has no mode"),
+        (lambda: fit("adaptation", support.paper_rows()), r"'start_loss' is missing.*source="),
+        (lambda: bl.fit_joint({"french": "chinchilla"}, pair(0.5)),
+         "laws name french, tables french, english"),
+    ):  # fmt: skip
+        with pytest.raises(bl.BayeslawError, match=says) as caught:
+            call()
+        assert "\n" not in str(caught.value)
+
+
+# -- progress and interrupts ----------------------------------------------------------------------
+
+DELPHI = str(DATA / "delphi" / "isotoken.csv")
+FIT = ["-m", "bayeslaw", "fit", DELPHI, "--law=chinchilla", "--train=scale <= 3e20"]
+FIT += [f"--{name}={value}" for name, value in TINY.items()]
+
+
+def test_a_failed_gate_is_retried_once_and_said_to_who_looks(capfd):
+    found = fit("chinchilla", small(), **TINY)
+    fit("chinchilla", small(), progress=False, **TINY)
+    assert capfd.readouterr() == ("", "")
+    again = fit("chinchilla", small(), progress=True, **TINY)
+    assert again.settings == found.settings
+    assert [found.settings[n] for n in ("draws", "tune", "target_accept")] == [40, 60, 0.99]
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[0] == lines[2] == "chinchilla: 40 draws of each of 2 chains"
+    assert re.fullmatch(
+        r"chinchilla: 40 draws: (R-hat [\d.]+ > 1.01; )?bulk ESS \d+ < 400; tail ESS \d+ < 400 "
+        r"\(.*log_loss.*\); again with 40 draws, target acceptance 0.99",
+        lines[1],
+    )
+
+
+def test_a_terminal_has_one_bar_and_a_pipe_has_the_document_alone():
+    pty = pytest.importorskip("pty")
+    pid, terminal = pty.fork()
+    if not pid:
+        os.environ |= {"COLUMNS": "80", "TERM": "xterm"}
+        os.execv(sys.executable, [sys.executable, *FIT])
+    shown = b""
+    try:
+        while part := os.read(terminal, 4096):
+            shown += part
+    except OSError:  # the end, on Linux
+        pass
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+    lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown.decode()))
+    bars = [line for line in lines if "━" in line]
+    assert max(map(len, lines)) <= 80
+    assert any("40 draws of each of 2 chains" in line and "%" in line for line in bars)
+    assert "again with 40 draws" in " ".join(" ".join(lines).split())
+    assert any("NOT CONVERGED" in line for line in lines)
+
+
+LOOP = """
+import bayeslaw as bl
+for _ in range(2):
+    try:
+        bl.backtest(bl.example_table(), "chinchilla", draws=200_000, chains=2, progress=True)
+    finally:
+        print("left", flush=True)
+"""
+LONG = ["-m", "bayeslaw", "fit", DELPHI, "--law=chinchilla", "--chains=1", "--out=fit.nc"]
+
+
+@pytest.mark.parametrize(
+    ("args", "line", "ends"),
+    [
+        # In its second round, with all the draws that a single chain is worth.
+        (LONG, "again with 8,000.*8,000 draws of each", (130, "", "interrupted")),
+        slow(["-c", LOOP], "200,000 draws of", (-signal.SIGINT, "left\n", "KeyboardInterrupt")),
+    ],
+)
+def test_what_is_interrupted_ends_and_leaves_nothing(args, line, ends, tmp_path):
+    # A shell in the background, such as that of some test runs, lets its processes ignore SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    try:
+        process = subprocess.Popen([sys.executable, *args], cwd=tmp_path, **pipes)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
+        said = []
+        for text in process.stderr:
+            said.append(text)
+            if re.search(line, "".join(said), re.S):
+                break
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, out, (err.splitlines() or said)[-1]) == ends
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,611 @@
+"""Tables of losses: files, values, queries, splits, and the hull of training rows."""
+
+import gzip
+import time
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import bayeslaw as bl
+from bayeslaw import TableError, TableWarning, from_frame, grid, locate, read_table
+from bayeslaw.tables.hull import displacement, in_words
+from bayeslaw.tables.validation import check_units, label_texts
+from tests.support import DATA, GOOD, saved
+
+# -- files ----------------------------------------------------------------------------------------
+
+RECORD = {
+    "params": st.integers(10**4, 10**15).map(float),
+    "tokens": st.floats(1e4, 1e15),
+    "replay": st.floats(0, 1),
+    "ptpp": st.floats(1e-300, 1e300),
+    "loss": st.floats(1e-300, 1e300),
+    "domain": st.sampled_from(["français", "中文", 'naïve, quoted "x"', "a\nb", "Ω"]),
+    "note é": st.integers(-(2**53), 2**53),
+}
+RECORDS = st.lists(
+    st.fixed_dictionaries(RECORD), min_size=1, max_size=8, unique_by=lambda r: r["loss"]
+)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(RECORDS, st.sampled_from(["csv", "parquet"]))
+@pytest.mark.filterwarnings("ignore:.*median loss")
+def test_files_preserve_every_bit(tmp_path_factory, records, ending):
+    frame = pd.DataFrame(records)
+    path = tmp_path_factory.mktemp("päth ∂") / f"tàble.{ending}"
+    frame.to_parquet(path) if ending == "parquet" else frame.to_csv(path, index=False)
+    table = read_table(path, loss_unit="nats")
+    same = {"check_dtype": False, "check_exact": True, "check_column_type": False}
+    pd.testing.assert_frame_equal(table.frame, frame, **same)
+    assert table.name == str(path)
+    assert table.sha256 == from_frame(frame, loss_unit="nats").sha256
+
+
+PLAIN = GOOD.drop(columns=["replay", "ptpp"]).assign(note=["a;b", "c\td", "e", None])
+CSV = PLAIN.to_csv(index=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", CSV.replace(",", ";").replace("a;b", '"a;b"').encode()),
+        ("a.tsv", CSV.replace("c\td", '"c\td"').replace(",", "\t").encode()),
+        ("a.csv.gz", gzip.compress(CSV.encode(), mtime=0)),
+        ("a.csv", CSV.encode("utf-16")),
+        ("a.csv", ("\n" + CSV.replace("\n", "\r\n")).encode("utf-8-sig")),
+    ],
+)
+def test_tables_as_other_programs_write_them(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    table = read_table(tmp_path / name, where="params > 1e8 or note == 'c\td' or note == 'a;b'")
+    assert table.loss.tolist() == GOOD["loss"].tolist()
+
+
+def test_a_filter_of_a_long_file_is_fast(tmp_path):
+    frame = pd.DataFrame({"N": 1e8, "D": 1e9 + 1e5 * np.arange(60_000), "loss": 2.5})
+    frame.assign(loss=np.linspace(2, 4, 60_000)).to_csv(tmp_path / "big.csv", index=False)
+    start = time.process_time()
+    assert len(read_table(tmp_path / "big.csv", where="D > 4e9")) == 29_999
+    assert time.process_time() - start < 2
+
+
+TWO_LINES = 'params,tokens,loss,note\n1e8,1e9,3.0,"two\nlines"\n\n'
+GAPS = "params,tokens,loss,ptpp,domain\n1e8,1e9,3.0,20,a\n1e8,2e9,2.9,,b\n1e8,3e9,twice,20,b\n"
+
+
+UNREADABLE = {
+    "empty.csv": b"", "text.parquet": b"params,tokens,loss\n", "empty.parquet": b"",
+    "ragged.csv": b"params,tokens,loss\n1,2,3\n1,2,3,4,5\n", "binary.csv": bytes(range(256)) * 4,
+    "latin.csv": "params,tokens,loss,domain\n1e8,1e9,3.0,fran\xe7ais\n".encode("latin-1"),
+}  # fmt: skip
+TWICE = r"'loss' is not a number .line 4: twice"
+
+
+@pytest.mark.parametrize(
+    ("content", "says", "where"),
+    [
+        *[(content, name, None) for name, content in UNREADABLE.items()],
+        ("params,tokens,loss\n", "no rows", None),
+        ('[{"params": 1e8, "tokens": 1e9, "loss": 3.0}]', "JSON, not CSV or Parquet", None),
+        ("params,tokens,loss\n1,1e9,3.0\n1,1e9,3,05\n", "line 3 has 4 fields, the header 3;", None),
+        ("params;tokens;loss\n1e8;1e9;3,05\n", "'loss' is not .*; write 3.05 .*line 2: 3,", None),
+        ("Model Size,Training FLOP,loss\n1e8,1e18,3.0\n",
+         "'params': '`Model Size`', 'tokens': '`Training FLOP` / 6 / `Model Size`'}", None),
+        ("n_params,compute,batch_size,final_loss\n1e8,1e18,1,3.0\n",
+         "{'params': 'n_params', 'loss': 'final_loss', 'tokens': 'compute / 6 / n_params'}", None),
+        ("params,C_flop,loss\n1e8,1e18,3.0\n", "{'tokens': 'C_flop / 6 / params'}", None),
+        ("N,tokens,loss\n.1,1e9,3\n1,1e9,3\n", r"columns={'params': 'params \* 1e9'}", None),
+        ("params,D_tokens,eval/loss\n1e8,1e9,3\n",
+         r"columns 'tokens' \(or D\), 'loss' are missing; found: params, D_tokens, eval/loss.*"
+         r" Perhaps columns={'tokens': 'D_tokens', 'loss': '`eval/loss`'}\.$", None),
+        # Rows are named by their lines.
+        (TWO_LINES + "1e8,2e9,,x\n1e8,3e9,2.8,y\n", r"'loss' is missing .*row \(line 5\)", None),
+        (TWO_LINES + "1e8,3e9,2.8,y\n" * 2, "line 6 is a copy of earlier rows", None),
+        # Rows that a filter keeps, or cannot judge, need numbers.
+        *[(GAPS, TWICE, w) for w in (None, "domain == 'b'", "domain == 'c'", "domian == 'a'")],
+        *[(GAPS, r"'ptpp' is missing .*line 3", where)
+          for where in ("tokens < 3e9", "ptpp < 25 and tokens < 3e9")],
+    ],
+)  # fmt: skip
+def test_files_that_are_no_tables(tmp_path, content, says, where):
+    path = tmp_path / (says if says in UNREADABLE else "t.csv")
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(TableError, match=says) as error:
+        read_table(path, where=where)
+    assert "\n" not in str(error.value)
+    for other, why in ((tmp_path, "a folder"), (tmp_path / "absent.csv", "no such file")):
+        with pytest.raises(TableError, match=why):
+            read_table(other)
+
+
+@pytest.mark.parametrize("where", ["domain == 'a'", "C < 1e18", "tokens < 2e9 and loss > 1"])
+def test_rows_that_a_filter_drops_need_no_numbers(tmp_path, where):
+    (tmp_path / "t.csv").write_text(GAPS.replace("twice", "2.8") if "loss" in where else GAPS)
+    assert len(read_table(tmp_path / "t.csv", where=where)) == 1
+
+
+def test_a_filter_keeps_the_bases_of_its_rows_and_knows_the_unit(tmp_path):
+    path = tmp_path / "t.csv"
+    rows = pd.concat([GOOD, GOOD.assign(tokens=0)]).assign(base=["a", "b", "c", "d"] * 2)
+    losses = [4.0, 3, 2, 1, 6, "x", "y", "z"]
+    rows.astype({"loss": object}).assign(loss=losses).to_csv(path, index=False)
+    table = read_table(path, where="base == 'a' and tokens > 0")
+    assert [len(table), len(table.baselines)] == [1, 1]
+    GOOD.to_csv(path, index=False)
+    bits = read_table(path, where="loss < 2", loss_unit="bits")
+    assert bits.loss.tolist() == (GOOD["loss"] * np.log(2)).tolist()[1:]
+
+
+def test_columns_are_renamed_or_computed(tmp_path):
+    path = tmp_path / "export.csv"
+    given = {"Model Size": ["190M", "1.3B"], "billions": [2.0, 20.0], "eval/loss": [3.1, 2.6]}
+    pd.DataFrame(given).assign(name=["a", "b"]).to_csv(path, index=False)
+    columns = {"params": "Model Size", "tokens": "billions * 1e9", "loss": "`eval/loss`"}
+    with pytest.warns(TableWarning, match=r"'params' has suffixes; 190M is read as 1.9e\+08"):
+        table = read_table(path, columns=columns)
+    read = table.frame[["params", "tokens", "loss"]].to_numpy().tolist()
+    assert read == [[1.9e8, 2e9, 3.1], [1.3e9, 2e10, 2.6]]
+    assert "Model Size" not in table.frame
+    with pytest.raises(TableError, match=r"'loss' is neither .*'eval_loss'"):
+        read_table(path, columns=columns | {"loss": "eval_loss"})
+    with pytest.raises(TableError, match=r"neither.*'1 \+'"):
+        read_table(path, columns={"params": "Model Size", "tokens": "1 +"})
+    GOOD.rename(columns={"params": "N"}).assign(N=GOOD["params"] / 1e9).to_csv(path, index=False)
+    for formula in ("params * 1e9", "N * 1e9"):  # also where an alias has the column's name
+        assert read_table(path, columns={"params": formula}).frame["params"].max() == 1e9
+
+
+def test_labels_of_bases_match_though_one_is_missing(tmp_path):
+    bases = GOOD.assign(tokens=0, base=[0, 1, 2, 3])
+    pd.concat([GOOD.assign(base=[0, 1, 2, 3]), bases]).to_csv(tmp_path / "main.csv", index=False)
+    source = pd.concat([bases.assign(loss=[2.1, 2.2, 2.3, 2.4]), GOOD.iloc[:1]])
+    source.to_csv(tmp_path / "source.csv", index=False)  # the base column is of floats
+    table = read_table(tmp_path / "main.csv", source=tmp_path / "source.csv")
+    assert table.frame["base_loss"].tolist() == [2.1, 2.2, 2.3, 2.4]
+    assert table.frame["start_loss"].tolist() == GOOD["loss"].tolist()
+
+
+def test_losses_in_another_unit_become_nats(tmp_path):
+    frame, per_bit = GOOD.assign(start_loss=4.0), np.log(2)
+    per_byte, losses = 4.5 * per_bit, frame[["loss", "start_loss"]]
+    units = {
+        "nats": losses,
+        "bits": losses / per_bit,
+        "perplexity": np.exp(losses),
+        "bits-per-byte": losses / per_byte,
+    }
+    for unit, rows in units.items():
+        how = {"bytes_per_token": 4.5} if unit == "bits-per-byte" else {}
+        table = from_frame(frame.assign(**rows), loss_unit=unit, **how)
+        np.testing.assert_allclose(table.frame[["loss", "start_loss"]], losses)
+    assert from_frame(GOOD.assign(loss=1e3), loss_unit="nats").loss[0] == 1e3
+    path, names = tmp_path / "t.csv", {"val_loss_bits": "bits", "eval/bpb": "bits-per-byte"}
+    for column, unit in (names | {"ppl": "perplexity"}).items():
+        GOOD.rename(columns={"loss": column}).to_csv(path, index=False)
+        with pytest.raises(TableError, match=f"by its name; give loss_unit='{unit}', or"):
+            read_table(path, columns={"loss": column})
+        assert len(read_table(path, columns={"loss": column}, loss_unit="nats")) == 4
+        assert len(read_table(path, columns={"loss": f"`{column}` * 0.69"})) == 4  # as it says
+
+
+def test_labels_with_leading_zeros_stay_as_they_are(tmp_path):
+    """001 is not 1, in a file, in one of text labels too, in a saved one and in expressions."""
+    path = tmp_path / "t.csv"
+    frame = GOOD.assign(run=["001", "002", "010", ""], seed=[1, 2, 3, 4], step=["0010"] * 4)
+    frame.to_csv(path, index=False)
+    table = read_table(path)
+    assert table.frame["run"].tolist() == ["001", "002", "010", None]
+    assert table.query("seed == 2 and run == '002'").loss.tolist() == [2.8]
+    table.frame.to_csv(tmp_path / "again.csv", index=False)
+    assert read_table(tmp_path / "again.csv").sha256 == table.sha256
+    computed = read_table(path, columns={"tokens": "step * 1e9"})
+    assert computed.frame["tokens"].tolist() == [1e10] * 4
+    frame.assign(run=[1, 2, 3, 4], params="0100000000").to_csv(path, index=False)
+    table = read_table(path, where="run > 1")
+    assert table.frame["run"].tolist() == [2, 3, 4]
+    assert table.frame["params"].tolist() == [1e8] * 3
+
+
+# -- values ---------------------------------------------------------------------------------------
+
+VALUES = {
+    np.nan: "is missing .NaN.; fill it or drop the row",
+    None: "is missing .NaN.; fill it or drop the row",
+    np.inf: "is infinite",
+    -np.inf: "is infinite",
+    "two": "is not a number",
+    "1,000": "is not a number; write 3.05 or 1000 without a comma",
+    "1e9999": "is infinite",
+}
+RANGES = [
+    ("loss", (0, -1), "is not positive; losses are nats per token.*"),
+    ("params", (0, -1e9), "is not positive; give the number of parameters"),
+    ("ptpp", (0,), "is not positive; give pre-training tokens per parameter"),
+    ("tokens", (-1,), "is negative; give D in tokens, 0 = baseline"),
+    ("replay", (-1e-9, 25), "lies outside .0, 1.; give a fraction, not a percentage"),
+]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "says"),
+    [
+        *[(c, value, says) for c in (*GOOD, "unique_tokens") for value, says in VALUES.items()],
+        *[(column, value, says) for column, values, says in RANGES for value in values],
+    ],
+)
+def test_values_that_a_column_cannot_have(column, value, says):
+    frame = GOOD.assign(unique_tokens=1e9).astype(object)
+    frame.loc[2, column] = value
+    with pytest.raises(TableError, match=rf"^table: column '{column}' {says} \(row 2(: \S+)?\)\.$"):
+        from_frame(frame)
+
+
+BASES = GOOD.assign(tokens=0.0, loss=3.5 + GOOD["loss"])
+LABELLED = GOOD.set_axis(["a", "b", "c", "d"]).assign(loss=[3.0, -1, 2, -1])
+SURROGATE = pd.Series(["\ud800x", "y", "z", None], dtype=object)
+MANY = "counts are expected, not millions or billions: .*'{} . 1e9'"
+
+
+@pytest.mark.parametrize(
+    ("frame", "says"),
+    [
+        (GOOD.assign(params=GOOD["params"] / 1e6), MANY.format("params")),
+        (GOOD.assign(tokens=GOOD["tokens"] / 1e9), MANY.format("tokens")),
+        (GOOD.assign(params=1e38), r"'params' is 1e\+38, more than any run has; check its u"),
+        (GOOD.assign(tokens=1e39), r"'tokens' is 1e\+39, more than any run has; check its u"),
+        (GOOD.assign(N=GOOD["params"]), "'params' is there twice"),
+        (GOOD.assign(tokens=0), "every row has tokens = 0"),
+        (GOOD.assign(note=SURROGATE), r"'note' is not valid Unicode .row 0"),
+        (GOOD.drop(columns="params"), "column 'params' .or N. is missing; found: "),
+        (GOOD.drop(columns="tokens"), "column 'tokens' .or D. is missing; found: "),
+        (GOOD.drop(columns="loss"), "column 'loss' is missing; found: "),
+        (pd.concat([GOOD] * 5, ignore_index=True).assign(loss=-1.0), "rows 0, 1, 2, 3, 4 and 15"),
+        (LABELLED, r"\(rows b, d: -1.0, -1.0\)"),
+        (pd.concat([GOOD, GOOD]),
+         r"rows 4, 5, 6, 7 are copies of earlier rows in every column; .*run"),
+        (pd.concat([GOOD, BASES, BASES]), "copies of earlier rows"),
+        (GOOD.assign(loss=np.exp(GOOD["loss"])).iloc[:3],
+         r"above 12.5.*rows 0, 1, 2: 20.1.*loss_unit='perplexity'"),
+    ],
+)  # fmt: skip
+def test_frames_that_are_no_tables(frame, says):
+    with pytest.raises(TableError, match=says):
+        from_frame(frame)
+    for how, why in (
+        ({"loss_unit": "bits-per-byte"}, r"bytes_per_token=.*, the mean bytes"),
+        ({"loss_unit": "bits", "bytes_per_token": 4.5}, "go together"),
+        ({"loss_unit": "bit"}, "did you mean 'bits'"),
+    ):
+        with pytest.raises(TableError, match=why):
+            from_frame(GOOD, **how)
+
+
+def test_names_of_columns_in_any_case_and_their_aliases():
+    table = from_frame(GOOD.set_axis(["N", "D", "r", "PTPP", "loss"], axis=1))
+    assert [*table.frame] == [*GOOD]
+    assert len(table.query("PTPP <= 31 and N > 5e8 and D < 1e10 and r < .5")) == 1
+    assert len(table.query("ptpp <= 31 and params > 5e8")) == 1
+    np.testing.assert_array_equal(from_frame(GOOD.astype(str)).loss, GOOD["loss"])
+    names = {"params": "Params", "tokens": " tokens ", "loss": "LOSS", "ptpp": " PTPP"}
+    table = from_frame(GOOD.rename(columns=names).assign(Run="a", Loss_2=1))
+    assert [*table.frame] == [*GOOD, "run", "Loss_2"]
+    assert [*from_frame(GOOD.assign(Params="a label")).frame] == [*GOOD, "Params"]
+
+
+def test_extreme_and_nearly_whole_values():
+    extreme = GOOD.assign(loss=[1e-300, 1e300, 1.0, 5e-324], params=[1e15, 1e4, 1, 1e-300])
+    table = from_frame(extreme, loss_unit="nats")
+    assert np.isfinite(np.log(table.loss)).all()
+    x = bl.load_law("form3").covariates(table.frame)
+    assert all(np.isfinite(values).all() for values in x.values())
+    rounded = from_frame(GOOD.assign(params=np.array([1.07, 2.01, 0.0000123, 4.1]) * 1e9))
+    assert rounded.frame["params"].tolist() == [1070000000, 2010000000, 12300, 4100000000]
+    assert from_frame(GOOD.assign(params=1e9 + 0.25)).frame["params"].tolist() == [1e9 + 0.25] * 4
+
+
+def test_values_in_another_unit_than_the_fitted_rows_are_refused():
+    fitted = GOOD.assign(flops=6 * GOOD["params"] * GOOD["tokens"])
+    for column, value, says in (
+        ("tokens", 20, "5e+07 times below the fitted rows; .*: tokens = 2e+10?"),
+        ("params", 8.1, "params = 8.1 is .*: params = 8.1e+09?"),
+        ("params", 5000, "not millions or billions: params = 5e+09?"),
+        ("tokens", 2e19, "2e+09 times above the fitted rows; .*: tokens = 2e+10?"),
+        ("ptpp", 279e9, "tokens per parameter are expected: ptpp = 279?"),
+        ("flops", 21, "FLOPs are expected"),
+    ):
+        with pytest.raises(TableError, match=says.replace("+", r"\+").replace("?", r"\?")):
+            check_units(pd.DataFrame({column: [value]}), "grid", fitted)
+
+
+def test_values_far_above_the_fitted_rows_are_suspect_and_within_three_decades_pass():
+    with pytest.warns(TableWarning, match="grid: params = 1e\\+13 is 1e\\+04 times above"):
+        check_units(pd.DataFrame({"params": [1e9, 1e13]}), "grid", GOOD)
+    rows = pd.DataFrame({"params": [2e5, 9e11], "tokens": [0, 9e12], "ptpp": [0.1, 2e5]})
+    check_units(rows, "grid", GOOD)
+    toy = pd.DataFrame({"tokens": [2e4, 1e6]})  # forecast below 10,000 tokens as it is planned
+    check_units(pd.DataFrame({"tokens": [8000.0]}), "grid", toy)
+
+
+def test_labels_of_every_type_are_one_text():
+    for dtype in ("float", "Int64", object, "category", "string"):
+        given = ["3", None, "12"] if dtype == "string" else [3, None, 12]
+        frame = GOOD.iloc[:3].assign(run=pd.Series(given, dtype=dtype))
+        for column in (frame["run"], from_frame(frame).frame["run"]):
+            assert label_texts(column).tolist() == ["3", None, "12"]
+
+
+def test_a_table_has_the_types_of_its_csv_file(tmp_path):
+    days = ["2026-01-02", None, "2026-01-03", "2026-01-04T12"]
+    frame = GOOD.assign(
+        run=pd.array([1, None, 2, 2], dtype="Int64"),
+        seed=pd.array([1, 2, 3, 4], dtype="Int64"),
+        warm=pd.array([True, None, False, True], dtype="boolean"),
+        started=pd.to_datetime(days, format="ISO8601"),
+        stage=pd.Categorical(["a", "b", None, "a"]),
+        note=pd.array(["x", None, "y", "z"], dtype="string"),
+    )
+    frame.to_parquet(tmp_path / "t.parquet")
+    table = read_table(tmp_path / "t.parquet")
+    table.frame.to_csv(tmp_path / "t.csv", index=False)
+    assert read_table(tmp_path / "t.csv").sha256 == table.sha256 == from_frame(table.frame).sha256
+    assert label_texts(table.frame["started"]).tolist()[:2] == ["2026-01-02", None]
+
+
+def test_columns_of_every_type_come_back_from_a_saved_fit(tmp_path):
+    fit = saved("unconverged")
+    texts = {
+        "lists": ([[1, 2], [3], [], [4]], ["[1, 2]", "[3]", "[]", "[4]"]),
+        "dicts": ([{"a": 1}, {}, None, {}], ["{'a': 1}", "{}", None, "{}"]),
+        "long": ([10**30, 3, 2, 1], [str(10**30), "3", "2", "1"]),
+        "mixed": ([1, "a", None, 2.5], ["1", "a", None, "2.5"]),
+    }
+    columns = {name: pd.Series(given * 5, dtype=object) for name, (given, _) in texts.items()}
+    columns["large"] = pd.Series([2**60 + 1, 3, 2, 1] * 5, dtype=object)
+    for dtype in ("float16", "float32", np.longdouble):
+        columns[str(dtype)] = np.array([0.1, 0.2, 0.3, 0.4] * 5, dtype)
+    table = from_frame(fit.table.frame.assign(**columns))
+    for name, (_, read) in texts.items():
+        assert table.frame[name].tolist() == read * 5
+    replace(fit, table=table).save(tmp_path / "fit.nc")
+    assert bl.load(tmp_path / "fit.nc").table.sha256 == table.sha256
+    table.frame.to_csv(tmp_path / "t.csv", index=False)
+    assert read_table(tmp_path / "t.csv").sha256 == table.sha256
+
+
+def test_rows_without_tokens_are_baselines():
+    frame = pd.concat([GOOD, BASES])
+    table = from_frame(frame)
+    assert [len(table), len(table.baselines)] == [4, 4]
+    assert (table.baselines["tokens"] == 0).all()
+    np.testing.assert_array_equal(table.loss, GOOD["loss"])
+    assert len(table.query("ptpp == 31").baselines) == 2
+    train, test = table.split(train="ptpp <= 31")
+    assert len(train.baselines) == len(test.baselines) == 4
+    twice = from_frame(pd.concat([frame, BASES.assign(loss=3.7)]))  # measured again
+    assert len(twice.baselines) == 8
+    assert len(from_frame(pd.concat([GOOD, GOOD]).assign(run=np.repeat(["a", "b"], 4)))) == 8
+    with pytest.raises(TableError, match="no value at tokens = 0"):
+        bl.load_law("dcpt").covariates(frame)
+
+
+@pytest.mark.parametrize("column", ["replay", "unique_tokens", "annealed"])
+def test_a_base_needs_nothing_of_its_run(tmp_path, column):
+    """Where tokens = 0 there is no replay, nothing new that could repeat, and nothing to anneal."""
+    frame = pd.concat([GOOD, GOOD[:1].assign(tokens=0, loss=3.5)], ignore_index=True)
+    frame = frame.assign(unique_tokens=1e9, annealed=1).astype({column: object})
+    frame.loc[4, column] = np.nan
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    table = read_table(tmp_path / "t.csv")
+    assert table.frame[column].notna().all()
+    assert table.baselines[column].isna().all()
+    with pytest.raises(TableError, match=f"'{column}' is"):
+        from_frame(frame.assign(tokens=1e9))
+
+
+# -- queries and splits ---------------------------------------------------------------------------
+
+
+def test_grid():
+    cells = grid(params=[1e8, 1e9], tokens=(1e9,), replay=np.array([0.1, 0.2, 0.5]), ptpp=279)
+    assert cells.shape == (6, 4)
+    assert cells.dtypes.eq(float).all()
+    assert cells["ptpp"].eq(279).all()
+    assert not cells.duplicated().any()
+    assert grid(ptpp=np.int64(279), params=np.float32(1e8), tokens=[1e9]).shape == (1, 3)
+
+
+WRITE = ": write comparisons, such as ptpp <= 31 and domain"
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("parms > 1", "unknown column 'parms'; did you mean 'params'"),
+        ("ptpp > 1000", r"no row satisfies 'ptpp > 1000' .4 rows."),
+        *[(q, WRITE) for q in ("ptpp <= 31 and", "ptpp = 31", "if ptpp", "(ptpp > 3", "loss")],
+        # Also those that would reach the file system.
+        *[(q, "table: ") for q in (
+            "", "nonsense > 3", "loss.max()", "True", "x = loss", "ptpp > 'a'",
+            "ptpp\n> 3; loss", "import os", "__import__('os').getcwd() == ''",
+            "index in @np.flatnonzero(loss)", "loss > @nowhere", "@Path('x').touch() == 0",
+            "@pd.io.common.os.system('touch x') == 0", "params.values.tofile('x') or True",
+            "(params > 1) & `params`.values.tofile('x')", "params[0] > 1", "[p for p in params]",
+            "log(params, out=loss) > 1", "sin(params) > 1", "loss > (lambda: 1)",
+            "'quoted`' + params.values.tofile('x') + '`'",
+        )],
+    ],
+)  # fmt: skip
+def test_queries_that_cannot_be_evaluated(query, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TableError, match=says) as error:
+        from_frame(GOOD).query(query)
+    assert "\n" not in str(error.value).replace(query, "")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_query_may_have():
+    others = {"in nats": [1, 2, 3, 4], "note": ["a`b", "it's", "b", "c"], "quoted0": 1}
+    table = from_frame(GOOD.assign(**others))
+    for query, count in {
+        "C < 7e18": 3,
+        "flops / 6 >= 1e19": 1,
+        "log(C) > 45 or `in nats` < 1": 1,
+        "`in nats` == 2 and note in ['a`b', \"it's\"]": 1,
+        "not (r > .1) & (1e8 <= N <= 1e9)": 2,
+        "quoted0 == 1 and `in nats` == 1": 1,
+    }.items():
+        assert len(table.query(query)) == count
+    own = from_frame(GOOD.assign(C=[1, 2, 3, 4], flops=5))  # a column comes before an alias
+    assert len(own.query("C > 3 and flops == 5")) == 1
+
+
+def test_split_parts_and_anchors():
+    table = from_frame(GOOD)
+    for parts in (
+        table.split(train="ptpp <= 31"),
+        table.split(test="ptpp > 31"),
+        table.split("ptpp <= 31", "ptpp > 31"),
+        table.split("ptpp <= 31", anchors="ptpp == 31"),  # a training row already, which stays once
+    ):
+        assert [len(part) for part in parts] == [3, 1]
+    train, test = table.split("ptpp == 15", "ptpp > 15")
+    assert list(train.frame.index) == [0]
+    assert str(train) == "1 row of table (ptpp == 15)"
+    assert str(test.query("tokens > 0")) == "3 rows of table (ptpp > 15; tokens > 0)"
+    assert table.split(test="ptpp > 31")[0].selection == "not (ptpp > 31)"
+    train, test = table.split("ptpp == 15", "ptpp >= 31", anchors="ptpp == 31 and N < 5e8")
+    assert [sorted(part.frame["ptpp"]) for part in (train, test)] == [[15, 31], [31, 279]]
+
+
+def test_bad_splits():
+    for says, *queries in (
+        ("needs a train or a test query", None),
+        ("needs a train or a test query", None, None, "ptpp == 31"),
+        ("rows 1, 2 satisfy both", "ptpp <= 31", "ptpp >= 31"),
+        ("the train set is empty", "ptpp > 1000"),
+        ("the test set is empty", "ptpp > 0"),
+        ("the test set is empty", "ptpp <= 31", None, "ptpp > 31"),
+        ("cannot evaluate the query", "ptpp <= 31", "wrong > 3"),
+    ):
+        with pytest.raises(TableError, match=says):
+            from_frame(GOOD).split(*queries)
+
+
+def test_training_rows_keep_every_base():
+    table = bl.paper_world().table("english_arabic")
+    train, chosen = table.training("ptpp <= 31"), table.query("ptpp <= 31")
+    assert train.frame.equals(chosen.frame)
+    assert len(train.baselines) == len(table.baselines) > len(chosen.baselines)
+    assert table.training(None).frame.equals(table.frame)
+
+
+def test_baselines_are_those_of_the_domains_of_the_rows():
+    rows = pd.concat([GOOD, GOOD.assign(tokens=0.0)]).assign(base=["a", "b", "c", "d"] * 2)
+    french, greek = rows.assign(domain="french"), rows.assign(domain="greek", loss=3.5)
+    table = from_frame(pd.concat([french, greek]))
+    assert table.query("domain == 'french'").baselines["domain"].tolist() == ["french"] * 4
+    assert len(table.query("domain == 'french' and ptpp == 31").baselines) == 2
+    assert table.training("domain == 'greek'").baselines["loss"].tolist() == [3.5] * 4
+    for part, domain in zip(table.split("domain == 'greek'"), ("greek", "french"), strict=True):
+        assert part.baselines["domain"].tolist() == [domain] * 4
+    unnamed = from_frame(pd.concat([rows.query("tokens > 0").assign(domain="french"), rows[4:]]))
+    assert len(unnamed.query("domain == 'french'").baselines) == 4
+
+
+# -- the hull of training rows --------------------------------------------------------------------
+
+CORNERS = {"params": [1e8, 1e9], "tokens": [1e9, 1e11]}
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 30), st.booleans(), st.booleans()
+)
+def test_nearest_points_are_those_of_the_projection(seed, dims, count, rounded, collinear):
+    """A point y of a convex set is nearest to x if and only if (x - y)(p - y) <= 0 for all p."""
+    rng = np.random.default_rng(seed)
+    points = rng.normal(0, 3, (count, dims))
+    points = np.round(points) if rounded else points
+    if collinear:
+        points = points[:, :1] * np.ones(dims) + np.arange(dims)
+    rows = rng.normal(0, 8, (6, dims))
+    for x, gap in zip(rows, displacement(points, rows), strict=True):
+        assert ((points - (x - gap)) @ gap).max() <= 1e-9 * (1 + gap @ gap)
+    weights = rng.dirichlet(np.ones(count), 5)
+    assert np.abs(displacement(points, weights @ points)).max() < 1e-7
+
+
+def test_the_distance_between_two_rows_is_no_larger_than_at_them():
+    """Along one covariate; many training rows lie in one plane."""
+    train = read_table(DATA / "tinycpt" / "french.csv", where="annealed and 0 < tokens")
+    rows = grid(params=21624, tokens=np.geomspace(10752, 432640, 25), replay=0.1, ptpp=279)
+    far = locate(train.query("ptpp <= 124 and replay < 1"), rows)["decades"]
+    assert far.to_numpy() == pytest.approx(np.log10(279 / 124), abs=1e-6)
+
+
+SIZES = np.geomspace(1e8, 1e10, 5)
+LINE = pd.DataFrame({"params": SIZES, "tokens": 20 * SIZES})
+IN, OUT, PROJECTED = "interpolation", "extrapolation", "projection"
+
+
+@pytest.mark.parametrize(
+    ("train", "rows", "columns", "positions", "decades"),
+    [
+        (grid(**CORNERS), {"params": [1e8, 3e8, 1e10, 1e7], "tokens": [1e9, 1e10, 1e11, 1e10]},
+         None, [IN, IN, OUT, OUT], [0, 0, 1, 1]),
+        # An empty corner, though each range contains it: 2 log10 N + log10 D = 27 is the border.
+        (grid(**CORNERS).iloc[:3], {"params": [1e9], "tokens": [1e11]}, None,
+         [OUT], [2 / np.sqrt(5)]),
+        # Compute-optimal rows are a line.
+        (LINE, {"params": [2e8, 1e9], "tokens": [4e9, 20e9 * np.e**2]}, None,
+         [IN, OUT], [0, np.sqrt(2) / np.log(10)]),
+        # Covariates outside the hull count by their range.
+        (grid(**CORNERS, ptpp=[15, 31]), grid(params=[1e9, 1e10], tokens=1e10, ptpp=[20, 279]),
+         ["params", "tokens"], [IN, OUT, OUT, OUT], [0, np.log10(9), 1, 1]),
+        # Batches and rounding do not count.
+        (grid(**CORNERS, ptpp=[31, 31.00001]), grid(params=1.004e9, tokens=1e10, ptpp=[30.95, 40]),
+         None, [IN, PROJECTED], [0, np.log10(40 / 31)]),
+        (grid(tokens=[1e9, 1e10]), grid(tokens=[1e9, 1e11]), None, [IN, OUT], [0, 1]),
+    ],
+)  # fmt: skip
+def test_positions_and_distances(train, rows, columns, positions, decades):
+    found = locate(train, pd.DataFrame(rows), columns)
+    assert found["position"].tolist() == positions
+    assert found["decades"].tolist() == pytest.approx(decades, abs=1e-4)
+    if len(positions) == 4 and columns is None:
+        assert found["beyond_params"].tolist() == pytest.approx([0, 0, 1, 1])
+        assert (found["beyond_tokens"] == 0).all()
+    assert (locate(from_frame(GOOD), from_frame(GOOD))["position"] == IN).all()
+
+
+def test_a_covariate_that_was_never_varied_makes_a_projection():
+    train = grid(**CORNERS, ptpp=31, replay=0.2)
+    rows = grid(params=1e9, tokens=1e10, ptpp=[31, 279], replay=[0.2, 0.5])
+    found = locate(train, rows, ["params", "tokens"])
+    assert found["position"].tolist() == [IN, *[PROJECTED] * 3]
+    assert found["unvaried"].tolist() == ["", "replay", "ptpp", "replay, ptpp"]
+    stage = np.log10(9)
+    assert found["decades"].tolist() == pytest.approx([0, 0.3, stage, np.hypot(0.3, stage)])
+    assert in_words(found) == (
+        "1 interpolation; 3 projections (up to 1 decades: replay 0.3, ptpp 0.95; the training rows "
+        "have one value of replay, ptpp)"
+    )
+    found = locate(grid(tokens=[1e9, 1e10]), grid(tokens=[1e9, 1e11]))  # without N
+    assert in_words(found) == "1 interpolation; 1 extrapolation (1 decades: tokens 1)"
+
+
+def test_rows_that_cannot_be_located():
+    for rows, columns, says in (
+        (grid(params=1e9, tokens=1e9), ("params", "token"), "unknown covariate 'token'; did you"),
+        (grid(params=1e9), ("params", "tokens"), "column 'tokens' is missing"),
+        (grid(params=1e9, tokens=0), None, "tokens > 0"),
+        (grid(params=-1, tokens=1e9), None, "'params' is not positive"),
+        (grid(replay=0.5), None, "no covariate"),
+    ):
+        with pytest.raises(TableError, match=says):
+            locate(grid(**CORNERS), rows, columns)
