@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -18,7 +19,9 @@ import pytest
 
 import bayeslaw as bl
 from bayeslaw.cli.app import ORDER
+from bayeslaw.cli.fits import next_commands
 from bayeslaw.common.files import models_dir
+from bayeslaw.inference.fitting import refit
 from tests import support
 from tests.recorded import differences, recorded
 from tests.support import DATA, SAVED, fails, run, saved, slow, small
@@ -154,17 +157,14 @@ LOW = "--max-loss 1.85 --max-forgetting .04"
 MISTAKES = {
     "": {
         "forcast delphi.csv": "No such command",
-        f"fit . {HUBER}": "a folder",
         f"fit plain.nc {HUBER}": "a saved posterior, not a table of losses",
         f"fit small.csv {HUBER} --columns 'loss=loss.tofile(\"x\")'": "nor an expression of",
         "fit small.csv --law adaptation --method huber": "pools have no Huber fit; fit one of",
         "forecast nowhere.nc --grid params=1e9": "no such file",
-        "derive . --flops 1e21": "a folder, not a saved posterior",
-        "derive delphi.csv --flops 1e21": "not a readable posterior",
-        "verify delphi.csv": "not a registered forecast",
         "init delphi.csv/deeper": "cannot write",
         f"score delphi.csv {TRAIN} --grid '{GRID}'": "no column 'loss'",
         "check plain.nc --where 'params > 0'": "--where has no effect without --rows",
+        "verify registered.json --where 'N > 0'": "--where has no effect without a table",
         "floor plain.nc --flops 1e21 --loss 2": "give one of --flops, --loss and --grid",
         "report plain.nc --grid 'params=8e9 tokens=1e10' --compare form1": "needs a table",
         "score unconverged.nc --rows small.csv": "--allow-unconverged",
@@ -179,9 +179,7 @@ MISTAKES = {
     "fit delphi.csv": {
         "": "say which law to fit",
         "--law chinchila": "did you mean 'chinchilla'?",
-        f"{HUBER} --train 'skale < 1'": "unknown column 'skale'; did you mean 'scale'?",
         f"{HUBER} --columns 'loss=loss * 20'": "--loss-unit perplexity, or",
-        f"{HUBER} --columns 'params=params / 1e9'": '--columns "params=params * ',
         f"{HUBER} --columns params": "--columns: cannot read 'params'",
         f"{HUBER} --loss-unit bits-per-byte": "--bytes-per-token 4.5",
         f"{HUBER} --draws 100": "--draws has no effect on a Huber fit",
@@ -203,8 +201,6 @@ MISTAKES = {
         f"{SPLIT} --method huber --register f.json": "which --method huber does not have",
         f"{SPLIT} --method huber --accuracy delphi.csv": "no effect on --method huber",
         f"{SPLIT} --grid params=1e9": "--grid goes without",
-        f"{SPLIT} --backtest delphi.csv": "not a backtest",
-        f"{TRAIN} --grid params=1e9": "'tokens' (or D; for",
         f"{TRAIN} --grid params=big": "cannot read 'params=big'",
         f"{TRAIN} --grid ''": "--grid is empty",
         f"{TRAIN} --grid 'N=1 N=2'": "'N' is there twice",
@@ -223,23 +219,14 @@ MISTAKES = {
         f"--grid '{GRID}' --register registered.json": "never replaced",
         f"--grid '{GRID}' --register x.json --kind latent": "needs --kind predictive",
         f"--grid '{GRID}' --register-draws 100": "has no effect without --register",
-        f"--grid '{GRID}' --register x.json --register-draws 5": "draws=5",
         "--grid 'params=1e12 tokens=2e13'": "decades of params (bands were tested to 0.96)",
-    },
-    "verify registered.json": {
-        "nowhere.csv": "no such file",
-        "--where 'params > 0'": "--where has no effect without a table",
-        "small.csv --sha256 123": "not 123",
     },
     "backtest delphi.csv": {
         "--law chinchilla --figure b.doc": "must end in .png or",
         "--law chinchilla --cuts many": "--cuts: cannot read",
-        "--law chinchilla --cuts 1": "the cut 1 leaves no row",
-        "--law chinchilla --rivals x": "unknown law 'x'",
     },
     "compare delphi.csv": {
         "": "split needs",
-        "--train 'scale < 1e20' --laws form9": "unknown law 'form9'",
         "--train 'scale < 1e20' --laws ,": "--laws names no law",
         "--train 'scale < 1e20' --draws 9": "--draws has no effect on a Huber fit",
     },
@@ -394,6 +381,78 @@ def result(line):
     return json.loads(run(f"{line} --json").stdout)
 
 
+# -- verdicts --------------------------------------------------------------------------------------
+
+
+def test_check_says_first_that_the_bands_failed():
+    rows = bl.grid(params=[4e9, 5e9, 6e9], tokens=[1e10, 1e11])
+    rows.assign(loss=1.05 * saved("plain").predict(rows)).to_csv("missed.csv", index=False)
+    text = run("check plain.nc --rows missed.csv", code=1).stdout
+    assert "REFUSE: the bands failed here: the 90 % band holds 0 of 6 losses" in text
+    run("check plain.nc --rows small.csv")
+
+
+@pytest.mark.parametrize(
+    ("replay", "code", "words"),
+    [
+        (".2,.3,.4", 0, "Plan: feasible: "),
+        (".7", 1, "Plan: feasible, beyond the evidence: "),
+        (".7 --beyond-evidence", 0, "Plan: feasible, beyond the evidence: "),
+    ],
+)
+def test_the_exit_code_and_the_first_line_of_a_plan_have_the_verdict(replay, code, words):
+    printed = run(f"{PLAN} --replay {replay}", code=code)
+    lines = [line for line in printed.stdout.splitlines() if not line.startswith("Synthetic")]
+    assert lines[0].startswith(words)
+    assert printed.stdout.count("No evidence") == ("beyond" in words)
+    assert printed.stderr == ""
+
+
+def test_limits_of_every_kind():
+    found = result(f"{PLAN} --source world_source_form1.nc --max-forgetting .05 --baseline 2.05")
+    assert found["limits"]["max_forgetting"] == [0.04, 0.05]
+    assert found["limits"]["baseline"] == [[2.05, 0.001], 2.05]
+    line = f"plan {WORLD} --max-loss 1.85 --max-forgetting .1 --absolute --baseline asymptote"
+    found = result(f"{line} --noise latent --max-flops 2e21 --replay .3 --seed 1")
+    assert (found["limits"]["relative"], found["limits"]["baseline"]) == (False, "asymptote")
+    assert (found["noise"], found["replay"]) == ("latent", 0.3)
+    assert found["within"]["flops"] <= 2e21
+
+
+def test_commands_that_come_next_run_as_they_are():
+    check, forecast = next_commands(saved("plain"), Path("plain.nc"))
+    assert check.startswith("next: bayeslaw check plain.nc --grid ")
+    run(forecast.removeprefix("then: bayeslaw "))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_report_of_a_table_compares_laws_and_plans():
+    split = "--train 'scale <= 3e19' --test 'scale >= 1e21' --compare chinchilla"
+    line = f"report delphi.csv --law chinchilla {split} --compare-method nuts {BRIEF} {OPEN} --out"
+    assert "laws" in result(f"{line} laws.html")["sections"]
+    assert "--train &#39;scale &lt;= 3e19&#39;" in Path("laws.html").read_text("utf-8")
+    grid = "--grid 'params=8.1e9 ptpp=279 replay=.3 tokens=1e10'"
+    line = f"report world_form3.nc {grid} {OPEN} --plan-source world_source_form1.nc --out"
+    found = result(f"{line} plan.html --plan '{LIMITS}'")
+    assert found["plan"]["confidence"] == 0.8
+    assert any("source posterior that has not converged" in text for text in found["warnings"])
+    assert f"<td>{found['plan']['atpp']:#.3g}</td>" in Path("plan.html").read_text("utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_evsi_compares_flops_saved_with_flops_spent(monkeypatch):
+    monkeypatch.setattr("bayeslaw.design.anchors.refit", partial(refit, draws=100, tune=150))
+    line = COMMANDS["anchors plan"].replace("--budget 1e20", "--k 2")
+    run(f"{line} --out same.csv")
+    found = result(f"{line} --evsi 2 --jobs 1 --against same.csv")
+    evsi = pd.DataFrame(found["evsi"]).set_index("set")
+    assert evsi.index.tolist() == ["first 1", "all 2", "same.csv"]
+    assert evsi.loc["all 2"].tolist() == evsi.loc["same.csv"].tolist()
+    assert evsi["net"].tolist() == pytest.approx((evsi["saved"] - evsi["flops"]).tolist())
+
+
 # -- files -----------------------------------------------------------------------------------------
 
 
@@ -434,14 +493,7 @@ def test_a_fit_that_cannot_be_saved_is_printed(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_simulated_tables_depend_on_the_seed_and_bands_replace_an_old_file():
-    for name, seed in (("one.parquet", 1), ("two.csv", 1), ("three.csv", 2)):
-        run(f"simulate --domain both --seed {seed} --out {name}")
-    one, two, three = map(bl.read_table, ("one.parquet", "two.csv", "three.csv"))
-    assert one.frame["synthetic"].all()
-    assert len(one.baselines) == 12
-    assert one.loss == pytest.approx(two.loss, rel=1e-12)
-    assert np.ptp(one.loss / three.loss) > 1e-4
+def test_bands_replace_an_old_file_and_carry_a_failed_check():
     for name in ("bands.parquet", "bands.csv"):
         Path(name).write_text("old")
         printed = run(f"forecast unconverged.nc --grid '{GRID}' --out {name} {OPEN}")
@@ -451,17 +503,11 @@ def test_simulated_tables_depend_on_the_seed_and_bands_replace_an_old_file():
     assert "R-hat" in frame["unconverged"][0]
 
 
-def test_a_damaged_posterior_is_named():
+def test_a_damaged_posterior_is_known_by_its_first_bytes():
     whole = Path("plain.nc").read_bytes()
-    for content in (b"", b"text", whole[:1000], whole[: len(whole) // 2]):
-        Path("cut.nc").write_bytes(content)
-        assert "cut.nc" in fails(f"forecast cut.nc --grid '{GRID}'")
-    shutil.move("cut.nc", "cut")  # known by its first bytes
-    assert "posterior" in fails(f"forecast cut --grid '{GRID}'")
-    for content in (b"", b"\xff\xfe\x00params", b"\0", b"params,tokens,loss\n"):
-        Path("bad.csv").write_bytes(content)
-        assert "bad.csv" in fails(f"fit bad.csv {HUBER}")
-        assert "bad.csv" in fails("forecast plain.nc --rows bad.csv --test 'params > 0'")
+    for name in ("cut.nc", "cut"):
+        Path(name).write_bytes(whole[: len(whole) // 2])
+        assert f"{name}: not a readable posterior" in fails(f"forecast {name} --grid '{GRID}'")
 
 
 def test_columns_that_are_missing_are_written_as_options():
@@ -480,12 +526,6 @@ def test_a_warning_is_one_line_on_stderr_and_in_the_document():
     [text] = [text for text in result(line)["warnings"] if "counts" in text]
     assert "params = 1e+13 is 3.3e+03 times above the fitted rows" in text
     assert run(line).stderr.count(text) == 1
-    frame = small().frame.astype({"params": object})
-    frame.assign(params=[f"{n / 1e6:.9f}M" for n in frame["params"]]).to_csv("suffixes.csv")
-    said = run(f"fit suffixes.csv {HUBER}").stderr
-    assert said.startswith("warning: ")
-    assert "has suffixes" in said
-    assert said.count("\n") == 1
     Path("rows.csv").write_text("params,tokens,loss\n1e9,1e9,3\n1e9,0,4\n")
     printed = run("forecast plain.nc --rows rows.csv --json")
     assert len(json.loads(printed.stdout)["rows"]) == 1
@@ -518,19 +558,11 @@ def test_columns_of_a_table_are_those_of_the_rows_too():
 
 
 def test_labels_of_a_grid_are_text():
-    """Run 003, as its file has it, is the one that was fitted."""
-    fitted = support.with_effects(
-        saved("plain"), "run", np.repeat(["001", "002", "003", "004"], 5), 0.05
-    )
+    fitted = support.with_effects(saved("plain"), "run", ["001", "002", "003", "004"] * 5, 0.05)
     fitted.save("labelled.nc")
     found = result("forecast labelled.nc --grid 'params=1e9 tokens=1e10 run=003,009'")["rows"]
-    assert [row["run"] for row in found] == ["003", "009"]
     wanted = fitted.forecast(bl.grid(params=1e9, tokens=1e10, run=["003", "009"]))
     assert [row["median"] for row in found] == wanted.median.tolist()
-    effect = fitted.draws["run_effect"].sel(run="003").values.ravel()
-    shared = [np.corrcoef(np.log(drawn), effect)[0, 1] for drawn in wanted.samples.T]
-    assert shared[0] > 0.95
-    assert abs(shared[1]) < 0.1
 
 
 def test_accuracy_of_pairs_has_the_unit_of_the_losses():
@@ -570,39 +602,33 @@ def test_a_registered_forecast_is_the_one_shown_and_an_edited_row_is_named():
 
 # -- a run that goes on ----------------------------------------------------------------------------
 
+RUNNING = f"forecast finished.csv {HUBER} --beyond-evidence --running run.csv"
 
-@pytest.fixture
+
 def going_on():
     """Ends and checkpoints of finished runs, and the checkpoints of one of 3e9 parameters."""
     rows = bl.grid(params=[1e8, 3e8, 1e9, 3e9], tokens=[1e9, 3e9, 1e10, 3e10])
-    tables = [
-        bl.simulate("chinchilla", support.CHINCHILLA, rows, sigma=0.003, seed=i) for i in (0, 1)
-    ]
-    frame = pd.concat([table.frame.assign(annealed=i) for i, table in enumerate(tables)])
-    frame.loc[frame["annealed"] == 0, "loss"] *= 1.03
-    frame["run"] = frame["params"].map("{:.0e}".format)
-    last = (frame["annealed"] == 0) & (frame["tokens"] < 3e10)
+    seeds = {"sigma": 0.003, "seed": 1}
+    frame = bl.simulate("chinchilla", support.CHINCHILLA, rows, **seeds).frame
+    frame = pd.concat(
+        [frame.assign(annealed=0, loss=1.03 * frame["loss"]), frame.assign(annealed=1)]
+    )
+    frame = frame.assign(run=frame["params"].map("{:.0e}".format)).drop(columns="synthetic")
     large = frame["params"] == 3e9
-    write(finished=frame[~large], run=frame[large & last], all=frame[~large | last])
-    return frame[~large], frame[large & last]
+    return frame[~large], frame[large & (frame["annealed"] == 0) & (frame["tokens"] < 3e10)]
 
 
 def write(**frames):
     for name, frame in frames.items():
-        frame.drop(columns="synthetic").to_csv(f"{name}.csv", index=False)
+        frame.to_csv(f"{name}.csv", index=False)
 
 
-RUNNING = f"forecast finished.csv {HUBER} --beyond-evidence --running run.csv"
-
-
-def test_a_run_that_goes_on_is_fitted_with_the_table(going_on):
+def test_a_run_that_goes_on_is_fitted_with_the_table():
     """Its end has the size and the label of the run, and is annealed."""
-    finished, so_far = going_on
-    write(all=pd.concat(going_on))
-    Path("end.csv").write_text("params,tokens,run,annealed\n3e9,1e11,3e+09,1\n")
+    finished, run = going_on()
+    end = pd.DataFrame({"params": [3e9], "tokens": 1e11, "run": "3e+09", "annealed": 1})
+    write(finished=finished, run=run, all=pd.concat([finished, run]), end=end)
     whole = result(f"forecast all.csv {HUBER} --beyond-evidence --rows end.csv")["rows"]
-    assert result(f"{RUNNING} --grid tokens=1e11")["rows"] == whole
-    write(run=so_far.drop(columns="annealed"))
     assert result(f"{RUNNING} --grid tokens=1e11")["rows"] == whole
     alone = f"{RUNNING.replace(' --running run.csv', '')} --grid 'params=3e9 tokens=1e11'"
     assert result(alone)["rows"][0]["prediction"] != whole[0]["prediction"]
@@ -614,16 +640,18 @@ def test_a_run_that_goes_on_is_fitted_with_the_table(going_on):
         (f"{RUNNING.replace('finished', 'all')} --rows end.csv", "leave them out with --train"),
     ):
         assert words in fails(line)
+    write(run=run.drop(columns="annealed"))
+    assert result(f"{RUNNING} --grid tokens=1e11")["rows"] == whole
     # In the finished table one label is no number, so that 7 is text there.
-    write(finished=finished.assign(run=np.where(finished["params"] == 1e8, "7", "x")))
-    write(run=so_far.assign(run=7))
+    labels = np.where(finished["params"] == 1e8, "7", "x")
+    write(finished=finished.assign(run=labels), run=run.assign(run=7))
     assert "has rows of 7, the run of" in fails(f"{RUNNING} --grid tokens=1e11")
 
 
 @support.on_bound
-def test_what_is_constant_in_a_run_is_so_at_its_end(going_on):
-    finished, so_far = going_on
+def test_what_is_constant_in_a_run_is_so_at_its_end():
+    finished, run = going_on()
     values = {"replay": 0.25, "ptpp": 20.0, "unique_tokens": 1e13, "rate": 0.002, "base": "b"}
-    write(finished=finished.assign(**values | {"base": "a"}), run=so_far.assign(**values))
+    write(finished=finished.assign(**values | {"base": "a"}), run=run.assign(**values))
     (end,) = result(f"{RUNNING} --grid tokens=1e11")["rows"]
     assert end.items() >= {**values, "annealed": 1, "params": 3e9, "tokens": 1e11}.items()

@@ -12,7 +12,6 @@ import pytest
 
 import bayeslaw as bl
 from bayeslaw import NotConverged, TableError, fit_huber, from_frame, grid, plots
-from bayeslaw.laws.priors import flat
 from bayeslaw.plots.style import COLOURS, LINES, MARKERS, axes, log_axis
 from tests.recorded import data_of, differences, plan, recorded
 from tests.support import delphi, paper_rows, saved, small
@@ -184,19 +183,3 @@ def test_pictures_of_what_is_infeasible():
     assert "infeasible at 90 %" in plots.plan_landscape(never, points=11).get_suptitle()
     texts = plots.plan_frontier(never, points=4).axes[0].texts
     assert texts[-1].get_text().strip() == "infeasible"
-
-
-def test_priors_that_are_flat_are_not_drawn():
-    fit, none = saved("plain"), flat((0, np.inf))
-    spec = replace(fit.spec, priors={**fit.spec.priors, "sigma": none})
-    drawn = plots.prior_posterior(replace(fit, spec=spec))
-    assert not [ax for ax in drawn.axes if "sigma" in ax.get_title()]
-
-
-def test_rank_plots_have_p_values():
-    fit = saved("plain")
-    moved = fit.draws.assign(alpha=fit.draws["alpha"] + fit.draws["chain"])
-    panels = plots.ranks(replace(fit, draws=moved)).axes
-    found = {ax.get_title(): ax.texts[0].get_text() for ax in panels if ax.get_title()}
-    assert found["$\\alpha$"] == "p < 0.001"
-    assert sum(text != "p < 0.001" for text in found.values()) >= len(found) - 2

@@ -23,7 +23,7 @@ from bayeslaw import (
     score,
     simulate,
 )
-from bayeslaw.reporting._report import beyond, cost, licence
+from bayeslaw.reporting._report import answer, beyond, cost, licence
 from bayeslaw.reporting.pages import Picture, picture
 from tests.recorded import plan
 from tests.support import CHINCHILLA, DATA, delphi, saved, small
@@ -43,13 +43,13 @@ def undrawn(monkeypatch):
 
 @cache
 def page():
-    """A report with all sections but a plan; the tables remember their queries."""
+    """A report with all sections; the tables remember their queries."""
     queries = {"train": "params < 5e9", "test": "params > 5e9"}
     rows = pd.concat([small().frame, NEW.frame], ignore_index=True)
     laws = compare(from_frame(rows, "both"), **queries, laws=["chinchilla"])
     fit = replace(saved("plain"), table=replace(small(), selection=queries["train"]))
     rows = replace(NEW, selection=queries["test"])
-    return report(fit, rows, comparison=laws, command="bayeslaw report x.csv")
+    return report(fit, rows, comparison=laws, plan=plan(), command="bayeslaw report x.csv")
 
 
 def tables(page, name):
@@ -75,7 +75,7 @@ def test_the_page_needs_nothing_from_anywhere_and_its_pictures_are_told():
     assert not re.search(r"@import|url\(|<script|<link(?! rel=\"icon\")", html)
     assert len(names) == len(set(names))
     assert {link[1:] for link in links if link[0] == "#"} <= {*names}
-    assert len(alts) == len(sources) == 9
+    assert len(alts) == len(sources) == 11
     assert all(re.search(r"\d", alt) for alt in alts if not alt.startswith(r"\hat L"))
     assert html.index("<h1") < html.index('class="verdict ') < html.index('class="lead"')
     drawn = [picture(plots.observed(saved("plain").forecast(NEW, seed=0)), "") for _ in range(2)]
@@ -118,6 +118,15 @@ def test_what_reproduces_the_page_and_what_is_unknown():
     assert tables(page(), "data")[0]["N, parameters"][-1] == "4 × the largest"
 
 
+def test_a_plan_is_answered_first():
+    assert [*page().sections][:2] == ["summary", "plan"]
+    assert page().sections["plan"].figures == ["plan_landscape", "plan_frontier"]
+    assert "at most 1.8 nats per token, forgetting at most 2 %" in text(page(), "plan")
+    summary = page().sections["summary"].blocks[0]
+    assert any(line.startswith("Plan: feasible") and ". It meets" in line for line in summary)
+    assert answer(plan(max_loss=1.4)).startswith("Plan: infeasible: no budget")
+
+
 def test_text_of_the_user_is_text_and_a_page_is_written_whole(tmp_path):
     html = replace(page(), lead="<script>alert(1)</script>").html
     assert "<script" not in html
@@ -130,37 +139,29 @@ def test_text_of_the_user_is_text_and_a_page_is_written_whole(tmp_path):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_fit_that_has_not_converged_and_a_plan_come_first():
+def test_a_fit_that_has_not_converged_comes_first():
     rows = NEW.frame[["params", "tokens"]]
     with pytest.raises(NotConverged):
         report(saved("unconverged"), rows)
-    planned = plan()
-    made = report(saved("unconverged"), rows, plan=planned, allow_unconverged=True)
+    made = report(saved("unconverged"), rows, allow_unconverged=True)
     assert made.warnings[0].startswith("NOT CONVERGED")
     assert made.html.index("NOT CONVERGED") < made.html.index("<nav")
     assert any("Synthetic data" in warning for warning in made.warnings)
     assert not {"scores", "calibration"} & {*made.sections}  # nothing is measured
     assert "the checks compare bands with training rows instead" in made.html
-    assert [*made.sections][:2] == ["summary", "plan"]
-    assert made.sections["plan"].figures == ["plan_landscape", "plan_frontier"]
-    assert "at most 1.8 nats per token, forgetting at most 2 %" in text(made, "plan")
-    for words in (f"Plan: {planned.verdict}. It meets", "Median forecasts run from"):
-        assert any(line.startswith(words) for line in made.sections["summary"].blocks[0])
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_measured_losses_below_the_bands_and_an_infeasible_plan_are_in_the_summary():
+def test_counts_that_are_not_expected_are_in_the_summary():
     """The training table has a covariate that the law lacks, and no mark of synthetic data."""
     table = from_frame(small().frame.drop(columns="synthetic").assign(ptpp=20.0))
     rows = NEW.frame.drop(columns="synthetic").assign(ptpp=80.0, loss=0.8 * NEW.loss)
     fit = replace(saved("plain"), table=table)
-    made = report(fit, from_frame(rows), plan=plan(max_loss=1.4))
+    made = report(fit, from_frame(rows))
     assert not any("Synthetic" in warning for warning in made.warnings)
     (sentences,) = made.sections["summary"].blocks
     more = "Of independent rows we would expect more in the 50 %, 80 % and 90 % band."
-    for words in (more, "Plan: infeasible: no budget"):
-        assert any(words in sentence for sentence in sentences)
-    assert "inf " not in made.html
+    assert any(more in sentence for sentence in sentences)
     (ranges,) = tables(made, "data")
     assert ranges["PTPP, pre-training tokens per parameter"][-1] == "not in the law"
 
@@ -169,7 +170,7 @@ def test_measured_losses_below_the_bands_and_an_infeasible_plan_are_in_the_summa
 def test_known_and_new_bases_are_counted_and_repeated_rows_are_labelled():
     train, test = delphi().split(train="scale <= 3e20", test="scale >= 1e21")
     rows = pd.concat([train.frame, test.frame, test.frame.assign(run="again")], ignore_index=True)
-    made = report(saved("delphi_chinchilla"), rows.drop(columns="loss"), allow_unconverged=True)
+    made = report(saved("delphi_chinchilla"), rows, allow_unconverged=True)
     words = "7 of the 9 bases to forecast are in the training rows; the effect of a new base"
     assert words in text(made, "data")
     table = next(b for b in made.sections["forecast"].blocks if hasattr(b, "frame"))
@@ -248,4 +249,4 @@ def test_in_a_browser_nothing_overflows_and_nothing_fails(tmp_path):
     assert "CONSOLE" not in done.stderr
     for width, found in measured["found"].items():
         assert int(width) - found.pop("client") in (0, 15)  # scroll bar
-        assert found == {"over": 0, "wide": [], "broken": 0, "images": 9}
+        assert found == {"over": 0, "wide": [], "broken": 0, "images": 11}
