@@ -1,5 +1,6 @@
 """Data, designs, true parameters and marks that several test files use."""
 
+import shlex
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 from bayeslaw import (
     LossTable,
@@ -20,6 +22,7 @@ from bayeslaw import (
     read_table,
     simulate,
 )
+from bayeslaw.cli import app
 from bayeslaw.model import effects
 from bayeslaw.model.spec import make_spec
 
@@ -199,3 +202,20 @@ def transfer_design(seed=0):
     return rows.assign(
         tokens=rows["atpp"] * rows["params"], run=rows["base"] + " " + rows["replay"].astype(str)
     )
+
+
+def run(*words, code=0):
+    """Run a command line, in one string or in words; its result."""
+    words = shlex.split(words[0]) if len(words) == 1 else [*map(str, words)]
+    result = CliRunner().invoke(app, words, env={"COLUMNS": "80"})
+    assert result.exit_code == code, result.output
+    return result
+
+
+def fails(*words):
+    """Run a command line with a mistake in it; the one line on stderr."""
+    result = run(*words, code=2)
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    return result.stderr

@@ -1,0 +1,185 @@
+"""Figures: their data are those recorded, they show the forecast, and their text is legible."""
+
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayeslaw as bl
+from bayeslaw import NotConverged, TableError, fit_huber, from_frame, grid, plots
+from bayeslaw.plots.style import COLOURS, LINES, MARKERS, axes, log_axis
+from tests.recorded import data_of, differences, plan, recorded
+from tests.support import delphi, paper_rows, saved, small
+
+SHORT, OPEN = "delphi_chinchilla", {"allow_unconverged": True}
+
+
+@cache
+def point_fit():
+    return fit_huber("form2", paper_rows())
+
+
+@cache
+def figures():
+    """Functions that draw the recorded figures, by name."""
+    plots, train = bl.plots, delphi().query("scale <= 3e20")
+    test, fit, stages = delphi().query("scale >= 1e21"), saved(SHORT), saved("world_form3")
+    fc, point = fit.forecast(test, **OPEN), fit_huber("chinchilla", train)
+    late = bl.paper_world().table("french", seed=0).query("ptpp == 279 and params > 1e9")
+    design = {"params": [2.41e8, 8.1e9], "replay": [0.1, 0.5], "tokens": [3e9, 3e10]}
+    # A backtest of two models, and a plan of round numbers, whatever the planner finds.
+    rows = fc.to_frame((0.9,)).assign(cut=1e20, model="walk")
+    rows["error"] = np.log(rows["median"] / rows["loss"])
+    rows["decades"] = np.log10(6 * rows["params"] * rows["tokens"] / 1e20)
+    rows["inside_90"] = rows["loss"].between(rows["lower_90"], rows["upper_90"])
+    other = rows.assign(model="none", lower_90=rows["median"] - 0.01, inside_90=False)
+    rows = pd.concat([rows, other], ignore_index=True)
+    backtest = bl.Backtest(rows, "flops", ("walk", "none"), "delphi")
+    found = plan()
+    medians = replace(found.deterministic, atpp=11.0, replay=0.45, p_both=0.2)
+    chosen = {"atpp": 35.0, "replay": 0.9, "p_both": 0.9, "error": {"atpp_90": (32.0, 39.0)}}
+    planned = replace(found, deterministic=medians, status="feasible", best=None, **chosen)
+    floors = bl.derive.floor_sensitivity
+    scores = {"walk": bl.score(fc, test), "Huber": bl.score(point, test)}
+    return {
+        "forecast": lambda: plots.forecast(fit, test, **OPEN),
+        "forecast, stages": lambda: plots.forecast(
+            stages, bl.grid(**design, ptpp=[31, 279]), **OPEN
+        ),
+        "forecast, point fit": lambda: plots.forecast(point_fit(), late),
+        "in_sample": lambda: plots.in_sample(stages, **OPEN),
+        "overview": lambda: plots.overview(fit, test, **OPEN),
+        "compute_optimal": lambda: plots.compute_optimal(fit, [1e20, 1e21], **OPEN),
+        "observed": lambda: plots.observed(fc),
+        "pit": lambda: plots.pit(fc),
+        "coverage": lambda: plots.coverage(fc),
+        "residuals": lambda: plots.residuals(fc, fit.forecast(train, **OPEN)),
+        "compare": lambda: plots.compare(pd.DataFrame(scores).T),
+        "backtest": lambda: plots.backtest(backtest),
+        "prior_posterior": lambda: plots.prior_posterior(fit),
+        "ranks": lambda: plots.ranks(saved("tinycpt_form1")),
+        "floor_sensitivity": lambda: plots.floor_sensitivity(floors(fit, fc, slices=5, **OPEN)),
+        "plan_landscape": lambda: plots.plan_landscape(planned, points=15),
+        "plan_frontier": lambda: plots.plan_frontier(planned, points=6),
+    }
+
+
+@pytest.mark.filterwarnings("ignore")  # recorded fits are short
+@pytest.mark.parametrize("name", recorded("figures"))
+def test_data_of_every_figure(name):
+    new, old = data_of(figures()[name]()), recorded("figures")[name]
+    # A plan is known to its Monte Carlo error, and starts of a point fit agree along a flat
+    # objective as the processor rounds.
+    if name in ("plan_frontier", "forecast, point fit"):
+        new, old = [[panel["texts"] for panel in each["panels"]] for each in (new, old)]
+    assert not differences(new, old, name, 2e-3)
+
+
+def test_every_public_figure_is_recorded():
+    drawn = {name.split(",")[0] for name in recorded("figures")}
+    assert drawn == {*plots.__all__} - {"Plots", "pit_values"}
+
+
+BEYOND = grid(params=[6e9, 1.2e10, 2.4e10], tokens=[1e9, 1e10, 1e11, 1e12])
+"""Rows beyond the training table of `plain`."""
+
+
+def labels(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_figures_of_a_posterior_leave_nothing_behind():
+    before, others, drawn = dict(mpl.rcParams), plt.get_fignums(), saved("plain").plot
+    assert all(ax.get_xlabel() for ax in drawn.in_sample().axes)
+    assert drawn.ranks().axes
+    assert plt.get_fignums() == others  # none is left to be shown twice
+    assert dict(mpl.rcParams) == before
+
+
+def test_what_cannot_be_drawn_raises():
+    bare = saved("plain").forecast(BEYOND)
+    for draw in (plots.observed, plots.pit, plots.coverage, plots.residuals):
+        with pytest.raises(TableError, match="'loss'"):
+            draw(bare)
+    with pytest.raises(TableError, match="column 'tokens'"):
+        plots.forecast(saved("plain"), BEYOND.drop(columns="tokens"))
+    with pytest.raises(NotConverged):
+        plots.forecast(saved("unconverged"), small())
+    with pytest.raises(TableError, match="no score"):
+        plots.compare(pd.DataFrame(index=["chinchilla"]))
+    point = replace(fit_huber("chinchilla", small()), table=None)
+    with pytest.raises(TableError, match="no training table"):
+        plots.in_sample(point)
+    assert len(plots.forecast(point, BEYOND).axes) == 3
+
+
+@pytest.mark.parametrize("span", [1.0, 1.3, 2.0, 3.5, 8.0, 40.0, 250.0, 3e3, 1e6])
+def test_tick_labels_do_not_overlap(span):
+    figure, panels = axes(4)
+    for ax, start, number in zip(panels, (2.3e4, 1.7e8, 9.9e8, 3.3e10), (30, 5, 2, 1), strict=True):
+        log_axis(ax, np.geomspace(start, start * span, number), "tokens")
+    figure.draw_without_rendering()
+    for ax in panels:
+        low, high = ax.get_xlim()
+        ticks = zip(ax.get_xticks(), ax.get_xticklabels(), strict=True)
+        boxes = [label.get_window_extent() for at, label in ticks if low <= at <= high]
+        assert boxes
+        boxes.sort(key=lambda box: box.x0)
+        assert all(a.x1 < b.x0 for a, b in pairwise(boxes))
+
+
+def test_looks_are_distinct_without_colour_and_none_is_faint_on_white():
+    assert len(set(LINES)) == len(set(MARKERS)) == len(set(COLOURS)) == 7
+    figure = plots.overview(saved("plain"), grid(params=6e9, tokens=2e11))
+    red, green, blue, _ = figure.axes[0].lines[-1].get_color()
+    assert 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.8
+
+
+def test_sizes_that_are_nearly_equal_share_a_panel_and_of_many_runs_some_are_drawn():
+    rows = grid(params=[1e9, 1.01e9, 1.04e9, 1.2e9], tokens=[1e9, 1e10])
+    panels = plots.forecast(saved("plain"), rows).axes
+    assert [ax.get_title(loc="left") for ax in panels] == ["N 1B", "N 1.2B"]
+    assert not any(ax.patches for ax in panels)  # nothing is extrapolated
+    many = grid(params=np.geomspace(1e8, 1e9, 30), tokens=[1e9, 1e10])
+    table = from_frame(small().frame.merge(many, how="outer").fillna({"loss": 3.0}))
+    figure = plots.overview(replace(saved("plain"), table=table), grid(params=1e9, tokens=2e11))
+    assert "law (median)" in labels(figure)
+
+
+def test_projections_are_hatched_and_extrapolations_are_not():
+    staged = replace(saved("plain"), table=from_frame(small().frame.assign(ptpp=31.0)))
+    for ptpp, most, kind in ((279, 1e11, "projection"), (31, 1e12, "extrapolation")):
+        figure = plots.forecast(staged, grid(params=1e9, tokens=[1e9, most], ptpp=ptpp))
+        hatched = {bool(patch.get_hatch()) for patch in figure.axes[0].patches}
+        assert hatched == {kind == "projection"}
+        assert labels(figure)[-1] == kind
+
+
+def bars(figure):
+    """Ends of the error bars of a figure, as (tokens, lowest, highest)."""
+    collections = [each for ax in figure.axes for each in ax.collections]
+    segments = [part for each in collections for part in each.get_segments()]
+    return np.array(sorted((x[0], *sorted((x[1], y[1]))) for x, y in segments))
+
+
+def test_bars_are_the_range_of_a_point_fit_that_is_not_unique():
+    fit = point_fit()
+    late = bl.paper_world().table("french", seed=0).query("ptpp == 279 and params < 1e9")
+    figure, wanted = plots.forecast(fit, late), fit.forecast(late)
+    assert not wanted["unique"].any()
+    columns = wanted[["tokens", "lowest", "highest"]]
+    assert bars(figure) == pytest.approx(columns.sort_values([*columns]).to_numpy())
+    unmeasured = plots.forecast(fit, late.frame.drop(columns="loss"))
+    assert (bars(unmeasured) == bars(figure)).all()
+
+
+def test_pictures_of_what_is_infeasible():
+    never = plan(max_loss=1.4)
+    assert "infeasible at 90 %" in plots.plan_landscape(never, points=11).get_suptitle()
+    texts = plots.plan_frontier(never, points=4).axes[0].texts
+    assert texts[-1].get_text().strip() == "infeasible"

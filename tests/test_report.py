@@ -1,0 +1,252 @@
+"""The report: one file, with the numbers of the fit, readable on any screen."""
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from functools import cache
+from html import escape, unescape
+
+import pandas as pd
+import pytest
+
+from bayeslaw import (
+    FileError,
+    NotConverged,
+    compare,
+    from_frame,
+    grid,
+    plots,
+    read_table,
+    report,
+    score,
+    simulate,
+)
+from bayeslaw.reporting._report import answer, beyond, cost, licence
+from bayeslaw.reporting.pages import Picture, picture
+from tests.recorded import plan
+from tests.support import CHINCHILLA, DATA, delphi, saved, small
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+NEW = simulate("chinchilla", CHINCHILLA, grid(params=[6e9, 1.2e10], tokens=[1e9, 1e10, 1e11]),
+               sigma=0.003, seed=2)  # fmt: skip
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Figures are made, and not rendered: tests of text."""
+    dot = Picture("data:image/png;base64,", "", "", 1)
+    monkeypatch.setattr("bayeslaw.reporting._report.picture", lambda *_: dot)
+    monkeypatch.setattr("bayeslaw.reporting._report.formula", lambda _: dot)
+
+
+@cache
+def page():
+    """A report with all sections; the tables remember their queries."""
+    queries = {"train": "params < 5e9", "test": "params > 5e9"}
+    rows = pd.concat([small().frame, NEW.frame], ignore_index=True)
+    laws = compare(from_frame(rows, "both"), **queries, laws=["chinchilla"])
+    fit = replace(saved("plain"), table=replace(small(), selection=queries["train"]))
+    rows = replace(NEW, selection=queries["test"])
+    return report(fit, rows, comparison=laws, plan=plan(), command="bayeslaw report x.csv")
+
+
+def tables(page, name):
+    """Rows of each table of a section, by their first cell."""
+    found = [block for block in page.sections[name].blocks if hasattr(block, "frame")]
+    return [{row[0].strip(): row[1:] for row in table.cells(most=None)[1]} for table in found]
+
+
+def text(page, name):
+    """The sentences of a section, with those that have a level."""
+    blocks = page.sections[name].blocks
+    return " ".join(text for b in blocks if isinstance(text := getattr(b, "text", b), str))
+
+
+def test_the_page_needs_nothing_from_anywhere_and_its_pictures_are_told():
+    html = page().html
+    sources, links, names, alts = (
+        [unescape(value) for value in re.findall(rf'<[^>]* {name}="([^"]*)"', html)]
+        for name in ("src", "href", "id", "alt")
+    )
+    assert all(source.startswith("data:image/") for source in sources)
+    assert all(link.startswith(("#", "data:")) for link in links)
+    assert not re.search(r"@import|url\(|<script|<link(?! rel=\"icon\")", html)
+    assert len(names) == len(set(names))
+    assert {link[1:] for link in links if link[0] == "#"} <= {*names}
+    assert len(alts) == len(sources) == 11
+    assert all(re.search(r"\d", alt) for alt in alts if not alt.startswith(r"\hat L"))
+    assert html.index("<h1") < html.index('class="verdict ') < html.index('class="lead"')
+    drawn = [picture(plots.observed(saved("plain").forecast(NEW, seed=0)), "") for _ in range(2)]
+    assert drawn[0] == drawn[1]  # the same fit gives the same bytes
+
+
+def test_the_numbers_are_those_of_the_fit():
+    fit = saved("plain")
+    scores = score(fit, NEW)
+    heads = [t.cells()[0][1:] for t in page().sections["scores"].blocks if hasattr(t, "frame")]
+    for columns, rows in zip(heads, tables(page(), "scores"), strict=True):
+        for head, number in zip(columns, rows["posterior"], strict=True):
+            wanted = {"rows": 20, "scored": 6, **scores}[head.replace("\n", "_")]
+            assert float(number) == pytest.approx(wanted, rel=6e-3, abs=1e-12)
+    (bands,) = [b for b in page().sections["forecast"].blocks if hasattr(b, "frame")]
+    assert bands.frame["median"].to_numpy() == pytest.approx(fit.forecast(NEW).median)
+    inside = bands.frame["90 % band"].str.endswith(" in").sum()
+    assert f"{inside} in the 90 % band" in page().sections["summary"].blocks[0][1]
+    (parameters,) = tables(page(), "parameters")
+    assert float(parameters["alpha"][0]) == pytest.approx(
+        fit.summary().loc["alpha", "median"], rel=1e-3
+    )
+    assert page().verdict.text in text(page(), "checks")
+    assert page().lead.startswith(
+        "Given 20 losses with params < 5e9, what loss will the 6 rows with params > 5e9"
+    )
+
+
+def test_what_reproduces_the_page_and_what_is_unknown():
+    known = {name: row[0] for name, row in tables(page(), "provenance")[0].items()}
+    assert known["command"] == "bayeslaw report x.csv"
+    assert small().sha256 in known["training rows"]
+    assert "pymc 6" in known["versions"]
+    assert known["seed"] == "0 of the fit, 0 of the forecast"
+    assert "D in units of 1 token" in text(page(), "parameters")
+    asked = tables(page(), "checklist")[0]
+    assert asked["runs"][0].startswith("unknown")
+    assert asked["tokenizer and training text"] == ["unknown"]
+    assert asked["extrapolation"][0].startswith("params 4 × the largest; 6 extrapolations (up to")
+    assert tables(page(), "data")[0]["N, parameters"][-1] == "4 × the largest"
+
+
+def test_a_plan_is_answered_first():
+    assert [*page().sections][:2] == ["summary", "plan"]
+    assert page().sections["plan"].figures == ["plan_landscape", "plan_frontier"]
+    assert "at most 1.8 nats per token, forgetting at most 2 %" in text(page(), "plan")
+    summary = page().sections["summary"].blocks[0]
+    assert any(line.startswith("Plan: feasible") and ". It meets" in line for line in summary)
+    assert answer(plan(max_loss=1.4)).startswith("Plan: infeasible: no budget")
+
+
+def test_text_of_the_user_is_text_and_a_page_is_written_whole(tmp_path):
+    html = replace(page(), lead="<script>alert(1)</script>").html
+    assert "<script" not in html
+    assert escape("<script>alert(1)</script>") in html
+    page().write(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text("utf-8") == page().html
+    with pytest.raises(FileError, match="cannot write"):
+        page().write(tmp_path / "no" / "page.html")
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_fit_that_has_not_converged_comes_first():
+    rows = NEW.frame[["params", "tokens"]]
+    with pytest.raises(NotConverged):
+        report(saved("unconverged"), rows)
+    made = report(saved("unconverged"), rows, allow_unconverged=True)
+    assert made.warnings[0].startswith("NOT CONVERGED")
+    assert made.html.index("NOT CONVERGED") < made.html.index("<nav")
+    assert any("Synthetic data" in warning for warning in made.warnings)
+    assert not {"scores", "calibration"} & {*made.sections}  # nothing is measured
+    assert "the checks compare bands with training rows instead" in made.html
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_counts_that_are_not_expected_are_in_the_summary():
+    """The training table has a covariate that the law lacks, and no mark of synthetic data."""
+    table = from_frame(small().frame.drop(columns="synthetic").assign(ptpp=20.0))
+    rows = NEW.frame.drop(columns="synthetic").assign(ptpp=80.0, loss=0.8 * NEW.loss)
+    fit = replace(saved("plain"), table=table)
+    made = report(fit, from_frame(rows))
+    assert not any("Synthetic" in warning for warning in made.warnings)
+    (sentences,) = made.sections["summary"].blocks
+    more = "Of independent rows we would expect more in the 50 %, 80 % and 90 % band."
+    assert any(more in sentence for sentence in sentences)
+    (ranges,) = tables(made, "data")
+    assert ranges["PTPP, pre-training tokens per parameter"][-1] == "not in the law"
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_known_and_new_bases_are_counted_and_repeated_rows_are_labelled():
+    train, test = delphi().split(train="scale <= 3e20", test="scale >= 1e21")
+    rows = pd.concat([train.frame, test.frame, test.frame.assign(run="again")], ignore_index=True)
+    made = report(saved("delphi_chinchilla"), rows, allow_unconverged=True)
+    words = "7 of the 9 bases to forecast are in the training rows; the effect of a new base"
+    assert words in text(made, "data")
+    table = next(b for b in made.sections["forecast"].blocks if hasattr(b, "frame"))
+    assert table.frame["run"].tolist() == list(map(str, rows["run"]))
+    asked = tables(made, "checklist")[0]
+    assert asked["pre-trained bases"] == ["7"]
+    assert "lr_factor" in asked["architecture, optimiser, schedule"][0]
+
+
+def test_the_licence_is_that_of_the_readme_beside_the_table(tmp_path):
+    assert licence(delphi()).startswith("Apache-2.0, Copyright The Marin Authors.")
+    assert licence(read_table(DATA / "gadre/overtraining.csv")).startswith("MIT, Copyright")
+    assert "Apache-2.0" in licence(read_table(DATA / "tinycpt/french.csv"))
+    assert "simulated" in licence(small())
+    delphi().frame.to_csv(tmp_path / "own.csv", index=False)
+    assert licence(read_table(tmp_path / "own.csv")) == "unknown"
+    (tmp_path / "README.md").write_text("# Mine\n\nNothing on terms of use.\n")
+    assert licence(read_table(tmp_path / "own.csv")) == "unknown"
+
+
+def test_checkpoints_cost_their_longest_run():
+    frame = grid(params=[1e8], tokens=[1e9, 2e9, 4e9]).assign(run=["a", "a", "b"])
+    assert cost(frame).startswith(f"{6e8 * 6e9:.2g} ")
+    assert cost(frame.drop(columns="run")).startswith(f"{6e8 * 7e9:.2g} ")
+    assert cost(frame.assign(run=["a", None, None])).startswith(f"{6e8 * 7e9:.2g} ")
+
+
+def test_how_far_beyond_is_a_factor_and_half_a_per_cent_is_rounding():
+    for least, most, words in (
+        (0.9951e8, 1.0049e9, "inside"),
+        (2.5e7, 4e9, "4 × the largest; 0.25 × the smallest"),
+        (0, 0, "down to 0"),
+        (1e8, 1.0051e9, "1.01 × the largest"),
+        (0.9949e8, 1e9, "0.99 × the smallest"),
+    ):
+        assert beyond(pd.Series([1e8, 1e9]), pd.Series([least, most])) == words
+
+
+MEASURE = """
+<!doctype html><body><script>
+const page = %s, found = {}, errors = [];
+for (const width of [1280, 390]) {
+  const frame = document.createElement("iframe");
+  frame.style = `border: 0; height: 900px; width: ${width}px`;
+  frame.srcdoc = page;
+  frame.onload = () => {
+    const doc = frame.contentDocument, root = doc.documentElement;
+    frame.contentWindow.onerror = (text) => errors.push(text);
+    const wide = [...doc.querySelectorAll("body *")].filter((e) =>
+      !e.closest(".scroll") && e.getBoundingClientRect().right > root.clientWidth + 0.5);
+    found[width] = {over: root.scrollWidth - root.clientWidth, client: root.clientWidth,
+      wide: wide.map((e) => e.outerHTML.slice(0, 80)),
+      broken: [...doc.images].filter((e) => !e.naturalWidth).length, images: doc.images.length};
+    document.body.setAttribute("data-found", JSON.stringify({found, errors}));
+  };
+  document.body.append(frame);
+}
+</script>
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_in_a_browser_nothing_overflows_and_nothing_fails(tmp_path):
+    wrapper = tmp_path / "measure.html"
+    html = json.dumps(page().html).replace("</", "<\\/")
+    wrapper.write_text(MEASURE.replace("%s", html), encoding="utf-8")
+    flags = "--headless --no-sandbox --disable-gpu --enable-logging=stderr --dump-dom"
+    command = [CHROMIUM, *flags.split(), "--virtual-time-budget=20000", "--window-size=1400,2000"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", wrapper.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    body = re.search(r'data-found="([^"]*)"', done.stdout)
+    assert body, done.stderr[-2000:]
+    measured = json.loads(unescape(body[1]))
+    assert measured["errors"] == []
+    assert "CONSOLE" not in done.stderr
+    for width, found in measured["found"].items():
+        assert int(width) - found.pop("client") in (0, 15)  # scroll bar
+        assert found == {"over": 0, "wide": [], "broken": 0, "images": 11}
