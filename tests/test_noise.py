@@ -364,7 +364,7 @@ def test_fitted_groups_keep_their_effect_and_new_ones_are_drawn():
     assert drawn[:, 2].std() == pytest.approx(
         (fit.draws["tau_size"] ** 2).mean().item() ** 0.5, rel=0.2
     )
-    place = [str(label) for label in fit.draws["size"].values].index("300000000")
+    place = list(fit.draws["size"].values).index(effects.labels(sizes, "size")[0])
     np.testing.assert_array_equal(latent[:, 0], fit.draws["size_effect"].values[..., place].ravel())
     np.testing.assert_allclose(fit.latent(sizes), fit.law_loss(sizes) * np.exp(latent), rtol=1e-12)
 
