@@ -21,18 +21,9 @@ from bayeslaw.model.building import AGREE, build, cholesky_rows, partial_exponen
 from bayeslaw.model.density import make_density
 from bayeslaw.model.discrepancy import Discrepancy
 from bayeslaw.model.spec import make_data, make_spec
+from tests import support
 from tests.extending.plugin import DataWalk, SkewNormal
-from tests.support import (
-    DATA,
-    DESIGN,
-    FORGETTING,
-    KATO,
-    SAVED,
-    forgetting_design,
-    kato_design,
-    paper_rows,
-    truth_of,
-)
+from tests.support import DATA, DESIGN, paper_rows, truth_of
 
 
 def expanded(density, point):
@@ -141,8 +132,8 @@ CASES = {
     "gate": one("form3"),
     "form2": one("form2"),
     "skaling": one("skaling"),
-    "liew_kato": on_design("liew_kato", kato_design(), KATO),
-    "forgetting": on_design("forgetting", forgetting_design(), FORGETTING),
+    "liew_kato": on_design("liew_kato", support.kato_design(), support.KATO),
+    "forgetting": on_design("forgetting", support.forgetting_design(), support.FORGETTING),
     "form1n": one("form1n", measured),
     "transfer": one("transfer", measured),
     "form3 of one base": one("form3", measured, {"rows": BASE}),
@@ -237,7 +228,7 @@ BOUNDED |= {
 }
 
 
-@pytest.fixture(params=CASES | BOUNDED, scope="module")
+@pytest.fixture(params=CASES | BOUNDED, scope="module", ids=lambda name: name.replace(" ", "_"))
 def both(request):
     domains = (CASES | BOUNDED)[request.param]()
     density = make_density(domains)
@@ -340,7 +331,7 @@ def test_correlations_between_domains_are_lkj(count):
 
 # -- densities as recorded ------------------------------------------------------------------------
 
-GOLDENS = json.loads((SAVED / "goldens.json").read_text(encoding="utf-8"))
+GOLDENS = json.loads((support.SAVED / "goldens.json").read_text(encoding="utf-8"))
 FLOORS = {"forgetting": "LogNormal(median=1.3, sigma=0.4)"}  # priors of E when they were recorded
 
 

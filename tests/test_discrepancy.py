@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 import bayeslaw as bl
 from bayeslaw import LawError, Prior, load_law
 from bayeslaw.common.files import models_dir
-from bayeslaw.laws.law import couple
 from bayeslaw.laws.priors import NOISE
-from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.discrepancy import Adaptation, Curvature, Trend, WalkingExponents
 from bayeslaw.model.spec import make_spec
 from bayeslaw.planning.planned_run import PlannedRun, curve_of
@@ -201,28 +199,7 @@ def test_steps_of_a_trend_are_an_autoregression(correlation):
     np.testing.assert_allclose(law.loss(found, X, AT), plain.loss(wanted, X, AT), rtol=1e-12)
 
 
-@settings(deadline=None, max_examples=20)
-@given(seed=st.integers(0, 10**6))
-def test_coupled_laws_convert_both_ways_and_have_one_loss_in_both_coordinates(seed):
-    rng, coupled = np.random.default_rng(seed), replace(load_law("chinchilla"), coupled=("A", "B"))
-    q = {name: rng.uniform(0.2, 0.6) for name in WALKING.coordinates} | {"L_ref": 6.0}
-    again = WALKING.to_reference(WALKING.to_paper(q, AT), AT)
-    assert {n: float(v) for n, v in again.items()} == pytest.approx(q, rel=1e-9)
-    q = {name: q[name] for name in coupled.coordinates}
-    there, here = coupled.loss(coupled.amounts(q, AT), X, AT), coupled.to_paper(q, AT)
-    np.testing.assert_allclose(there, coupled.loss(here, X, ORIGIN), rtol=1e-10)
-
-
-def test_a_coupling():
-    """By hand; local slopes do not depend on kappa; shares are derivatives by logs of terms."""
-    terms = {"A": np.array(2.0), "B": np.array(3.0)}
-    for kappa, value in ((1.0, 5.0), (0.5, np.sqrt(13))):
-        assert couple(terms, kappa, np)[0] == pytest.approx(value)
-    q = {"L_ref": 3.0, "slope_N": 0.12, "alpha": 0.3, "slope_D": 0.1, "beta": 0.25}
-    for kappa in (0.5, 1.0, 2.0):
-        p = WALKING.amounts(q | {"kappa": kappa, "walk_scale": 0.7, "cross_BN": 0.0}, AT)
-        up, down = (WALKING.loss(p, {**AT, "params": AT["params"] + s}, AT) for s in (1e-6, -1e-6))
-        assert (down - up) / 2e-6 == pytest.approx(0.12, rel=1e-6)
+def test_shares_of_coupled_terms_are_derivatives_by_their_logs():
     p = WALKING.amounts(dict.fromkeys(WALKING.coordinates, 0.4) | {"L_ref": 6.0}, AT)
     _, shares = WALKING.log(p, X, AT, np)
     by = replace(WALKING, deviations=()).gradient(p, X, AT)
