@@ -1,5 +1,6 @@
 """Data, designs, true parameters and marks that several test files use."""
 
+import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -221,3 +222,18 @@ def forgetting_design():
         tokens=[0.5, 1, 2, 4, 8, 20],
     )  # fmt: skip
     return design.assign(tokens=design["tokens"] * design["params"])
+
+
+@cache
+def goldens():
+    """Densities and point fits of commit e6d23c6, and what tables they are of."""
+    return json.loads((SAVED / "goldens.json").read_text(encoding="utf-8"))
+
+
+@cache
+def golden_table(name):
+    """Rows of data/, or of the synthetic world."""
+    kind, *rest = goldens()["tables"][name]
+    if kind == "data":
+        return read_table(DATA / rest[0], where=rest[1])
+    return paper_world().table(rest[0], seed=rest[1]).query(rest[2])

@@ -1,6 +1,5 @@
 """The sampler's density is the PyMC model's in other coordinates, which is as recorded."""
 
-import json
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -331,24 +330,15 @@ def test_correlations_between_domains_are_lkj(count):
 
 # -- densities as recorded ------------------------------------------------------------------------
 
-GOLDENS = json.loads((support.SAVED / "goldens.json").read_text(encoding="utf-8"))
 FLOORS = {"forgetting": "LogNormal(median=1.3, sigma=0.4)"}  # priors of E when they were recorded
 
 
-def golden_table(name):
-    """Rows of data/, or of the synthetic world."""
-    kind, *rest = GOLDENS["tables"][name]
-    if kind == "data":
-        return bl.read_table(DATA / rest[0], where=rest[1])
-    return bl.paper_world().table(rest[0], seed=rest[1]).query(rest[2])
-
-
 @pytest.mark.parametrize(
-    "case", GOLDENS["density"], ids=lambda case: f"{case['law']}{case['index']}"
+    "case", support.goldens()["density"], ids=lambda case: f"{case['law']}{case['index']}"
 )
 def test_log_densities_are_as_recorded(case):
     """Of the PyMC model at 20 points of commit e6d23c6, about a start, in its own coordinates."""
-    table = golden_table(case["table"])
+    table = support.golden_table(case["table"])
     priors = {"E": FLOORS.get(case["law"], "LogNormal(median=1.2, sigma=0.6)")}
     spec = make_spec(case["law"], likelihood=case["likelihood"], priors=priors)
     model = build({"": make_data(spec, table)})

@@ -269,11 +269,9 @@ def test_at_its_bound_of_zero_only_the_first_epoch_counts():
 
 
 def test_a_table_has_the_columns_that_vary():
-    frame, law, kinds = saved("columns").table.frame, load_law("chinchilla"), {}
-    for annealed in ("annealed >= 0", "annealed == 1"):
-        kinds[annealed] = for_table(law, bl.from_frame(frame.query(annealed))).offset
-    assert [bool(offset) for offset in kinds.values()] == [True, False]
-    rated = saved("rates").table
+    law, mixed, rated = load_law("chinchilla"), saved("columns").table, saved("rates").table
+    assert for_table(law, mixed).offset
+    assert for_table(law, mixed.query("annealed == 1")).offset is None
     assert for_table(law, rated).tuning
     assert for_table(law, rated.query("rate == 1e-4")).tuning is None
     # The saved fits know what was planted: 3 % of offset; a cost of .03 about 4e-4 (N/6e8)^-.2.
@@ -311,15 +309,10 @@ def point():
     return fit_huber("chinchilla", support.small())
 
 
-def scored(fit, rows):
-    return bl.score(fit, bl.from_frame(rows.assign(loss=2.5)))
-
-
 USES = {
     "forecast": lambda fit, rows: fit.forecast(rows),
     "point fit": lambda _, rows: point().forecast(rows),
-    "score": scored,
-    "score of a point fit": lambda _, rows: scored(point(), rows),
+    "score": lambda fit, rows: bl.score(fit, bl.from_frame(rows.assign(loss=2.5))),
     "check": lambda fit, rows: bl.check(fit, rows.assign(loss=2.5)),
     "candidates": lambda fit, rows: bl.choose_anchors(fit, rows, ROW * 2, k=1),
     "targets": lambda fit, rows: bl.choose_anchors(fit, ROW * 2, rows, k=1),
@@ -533,30 +526,3 @@ def test_losses_of_new_bases_are_drawn_with_the_errors_of_their_law():
             slopes.append((ends[0] - ends[1]) / (2 * step))
         errors = np.array(bases.errors[column])
         assert own.std() == pytest.approx(np.sqrt(np.array(slopes) @ errors @ slopes), rel=0.05)
-
-
-@pytest.mark.slow
-def test_a_posterior_of_transfer_recovers_the_truth():
-    """Errors correlated within runs, and a new base, whose losses are drawn."""
-    rows, rng = support.transfer_design(seed=1), np.random.default_rng(2)
-    frame = simulate("transfer", TRANSFER, rows, sigma=0.0).frame.sort_values(["run", "tokens"])
-    log = np.log(frame["tokens"])
-    rho = np.exp(-log.groupby(frame["run"]).diff()).fillna(0.0).to_numpy()
-    error = 0.004 * np.sqrt(1 - rho**2) * rng.standard_normal(len(frame))
-    for i in range(1, len(error)):
-        error[i] += rho[i] * error[i - 1]
-    table = bl.from_frame(frame.assign(loss=frame["loss"] * np.exp(error)), "synthetic")
-    train, test = table.split("ptpp < 279")
-    fit = bl.fit("transfer", train, discrepancy="none", effects="none", seed=0)
-    assert fit.convergence.ok
-    assert fit.spec.errors == "run"
-    for name in ("beta", "k", "gamma", "eta", "rho"):
-        low, high = np.quantile(fit.paper[name], [0.005, 0.995])
-        assert low < TRANSFER[name] < high, name
-    low, high = np.quantile(fit.draws["ell"], [0.005, 0.995])
-    assert low < 1.0 < high
-    assert 0.8 <= bl.score(fit, test)["coverage_90"] <= 1
-    blind = test.frame.drop(columns=["base", "run", "start_loss", "base_loss"])
-    bands = [fit.forecast(rows).bands((0.9,)) for rows in (test.frame, blind.assign(params=3.2e9))]
-    width = [float(np.log(b["upper"] / b["lower"]).mean()) for b in bands]
-    assert width[1] > width[0]
