@@ -1,5 +1,6 @@
 """Data, designs, true parameters and marks that several test files use."""
 
+import json
 import shlex
 from dataclasses import replace
 from functools import cache
@@ -219,3 +220,40 @@ def fails(*words):
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
     return result.stderr
+
+
+KATO = {"E": 1.6, "A": 60.0, "alpha1": 0.02, "alpha2": 0.42, "alpha3": 0.011}
+"""Parameters of the law `liew_kato`, of rows as in `kato_design`."""
+
+
+def kato_design():
+    return grid(params=[1e8, 4e8, 1.6e9], ptpp=[10, 40, 160], tokens=np.geomspace(1e8, 3e10, 6))
+
+
+FORGETTING = {"E": 0.6, "A": 14.0, "alpha": 0.25, "F": 57.0, "eta": 0.4, "phi": 0.31, "rho": 1.4}
+FORGETTING |= {"G": 0.42, "xi": 3.0, "omega": 3.2}
+"""Parameters of the law `forgetting`, of rows as in `forgetting_design`."""
+
+
+def forgetting_design():
+    """Sizes of tinycpt; tokens are half to twenty times the parameters."""
+    design = grid(
+        params=[2e4, 4e4, 8e4, 1.5e5], ptpp=[15, 31, 62, 124, 279], replay=[0.1, 0.25, 0.5],
+        tokens=[0.5, 1, 2, 4, 8, 20],
+    )  # fmt: skip
+    return design.assign(tokens=design["tokens"] * design["params"])
+
+
+@cache
+def goldens():
+    """Densities and point fits of commit e6d23c6, and what tables they are of."""
+    return json.loads((SAVED / "goldens.json").read_text(encoding="utf-8"))
+
+
+@cache
+def golden_table(name):
+    """Rows of data/, or of the synthetic world."""
+    kind, *rest = goldens()["tables"][name]
+    if kind == "data":
+        return read_table(DATA / rest[0], where=rest[1])
+    return paper_world().table(rest[0], seed=rest[1]).query(rest[2])

@@ -1,0 +1,528 @@
+"""Laws against published equations and recorded numbers; columns, bases, and forgetting."""
+
+import json
+import math
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.mathtext import MathTextParser
+
+import bayeslaw as bl
+from bayeslaw import TableError, fit_huber, grid, load_law, simulate
+from bayeslaw.common.files import models_dir
+from bayeslaw.huber.point_fit import for_table
+from bayeslaw.laws.adjustments import base_table
+from bayeslaw.laws.deviations import START
+from bayeslaw.laws.law import CLIP
+from bayeslaw.laws.lawfiles import parse_law
+from bayeslaw.laws.terms import ORIGIN, Term
+from bayeslaw.model.discrepancy import Adaptation, Curvature
+from tests import support
+from tests.support import CHINCHILLA, DESIGN, FORGETTING, LAWS, TRANSFER, saved, truth_of
+
+RECORDED = json.loads((support.SAVED / "laws.json").read_text())
+few = settings(max_examples=30, deadline=None)
+
+
+def texts(name):
+    return (models_dir() / f"{name}.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("case", RECORDED.values(), ids=RECORDED)
+def test_laws_are_as_recorded(case):
+    """By hand-written classes of terms, before terms were formulas."""
+    law = load_law(case["law"])
+    law = law.repeating().annealing() if case["columns"] else law
+    x, at = {name: np.array(values) for name, values in case["x"].items()}, case["at"]
+    weights = np.cos(np.arange(1, 7))
+    for point in case["points"]:
+        p = point["p"]
+        assert list(law.parameters) == list(p)
+        assert list(law.coordinates) == list(point["q"])
+        q = law.to_reference(p, at)
+        for name, value in point["q"].items():
+            assert q[name] == pytest.approx(value, rel=1e-12, abs=1e-14)
+        for name, value in law.to_paper(q, at).items():
+            assert value == pytest.approx(p[name], rel=1e-11, abs=1e-11)
+        np.testing.assert_allclose(law.loss(p, x), point["loss"], rtol=1e-12)
+        np.testing.assert_allclose(law.loss(law.amounts(q, at), x, at), point["loss_at"], 1e-12)
+        for name, slope in law.gradient(p, x).items():
+            mixed, scale = slope * weights, np.abs(slope * weights).sum()
+            assert mixed.sum() == pytest.approx(point["gradient"][name], abs=1e-12 * scale)
+    if case["law"] not in ("forgetting", "transfer"):  # the same powers in another order
+        assert "".join(law.latex().split()) == "".join(case["latex"].split())
+    MathTextParser("agg").parse(f"${law.latex()}$")
+    for name in load_law(case["law"]).parameters:
+        assert name.removesuffix("_").rstrip("0123456789") in law.latex()
+
+
+def by_hand(law, p, params, tokens, replay, ptpp):
+    """The papers' equations, one number at a time."""
+    N, D, r, P = params, tokens, min(max(replay, 1e-9), 1 - 1e-9), ptpp
+    size = p["A"] / N ** p["alpha"]
+    if law == "chinchilla":
+        return p["E"] + size + p["B"] / D ** p["beta"]
+    if law == "skaling":
+        k = p["kappa"]
+        return p["E"] + (size ** (1 / k) + (p["B"] / D ** p["beta"]) ** (1 / k)) ** k
+    beta = p["beta"]
+    if law in ("form2", "form3"):
+        # P^zeta / (1 + P^zeta), or its limit where P^zeta is beyond a double
+        power = p["zeta"] * math.log(P)
+        gate = P ** p["zeta"] / (1 + P ** p["zeta"]) if power < 700 else 1.0
+        beta = max(beta * (1 - p["lambda_"] * gate), 1e-6)
+    loss = p["E"] + size + p["B"] * r ** p["nu"] / D**beta + p["C"] / (r + 1e-5) ** p["gamma"]
+    by_size = N ** p["phi"] if law == "form1n" else 1
+    return loss + p["F"] / (P ** p["eta"] * by_size) if law.startswith(("form1", "form3")) else loss
+
+
+positive, exponent = st.floats(1e-3, 10), st.floats(0.01, 1.5)
+parameters = st.fixed_dictionaries(
+    dict.fromkeys(("E", "A", "B", "C", "F"), positive)
+    | dict.fromkeys(("alpha", "beta", "nu", "gamma", "eta"), exponent)
+    | {"lambda_": st.floats(0, 1), "zeta": st.floats(-3, 3)}
+    | {"phi": st.floats(-0.3, 0.6), "kappa": st.floats(0.3, 3)}
+)
+covariates = st.fixed_dictionaries(
+    {
+        "params": st.floats(1e6, 1e12),
+        "tokens": st.floats(1e6, 1e13),
+        "replay": st.sampled_from([0.0, 1.0]) | st.floats(0, 1),
+        "ptpp": st.floats(0.1, 1e4),
+    }
+)
+
+
+@pytest.mark.parametrize("name", LAWS)
+@few
+@given(p=parameters, x=covariates)
+def test_the_papers_equations_in_both_coordinates(name, p, x):
+    law = load_law(name)
+    loss = law.loss(p, law.covariates(grid(**x)))[0]
+    assert loss == pytest.approx(by_hand(name, p, **x), rel=1e-12)
+    p = {n: p[n] for n in law.parameters} | ({"lambda_": 0.9 * p["lambda_"]})
+    at = law.reference_point(grid(**x))
+    q = law.to_reference(p, at)
+    assert tuple(q) == law.coordinates
+    assert q["L_ref"] == pytest.approx(law.loss(p, at), rel=1e-12)
+    back = law.to_paper(q, at)
+    assert tuple(back) == law.parameters
+    for n in law.parameters:  # E is a difference of losses at the reference point
+        assert back[n] == pytest.approx(p[n], rel=1e-9, abs=1e-9 * q["L_ref"] if n == "E" else 0)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_gradients_of_curved_laws_are_derivatives(name):
+    law = Curvature().apply(load_law(name))
+    x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
+    p = truth_of(load_law(name).parameters) | dict.fromkeys(law.discrepancy_parameters, 0.03)
+    p = law.amounts(law.to_reference(p, at), at)
+    for n, slope in law.gradient(p, x, at).items():
+        up, down = (law.loss(p | {n: p[n] + h}, x, at) for h in (1e-6, -1e-6))
+        np.testing.assert_allclose(slope, (up - down) / 2e-6, rtol=1e-5, atol=1e-8)
+
+
+@few
+@given(p=parameters, x=covariates)
+def test_without_adaptation_forgetting_is_the_pretrained_model(p, x):
+    law, p, N = load_law("forgetting"), FORGETTING | p, x["params"]
+    rows = grid(**x | {"tokens": 1e-12 * N})
+    base = p["E"] + p["A"] / N ** p["alpha"] + p["F"] / (N ** p["phi"] * x["ptpp"] ** p["eta"])
+    assert law.loss(p, law.covariates(rows))[0] == pytest.approx(base, rel=1e-5)
+    assert not law.terms[1].power_of("ptpp")  # of tokens seen
+    assert Term("F", "slope_F", "-eta*log(P) - phi*log(N)").power_of("ptpp")
+
+
+def test_replay_is_clipped_and_the_effective_exponent_has_a_floor_as_in_the_paper():
+    law, rows = load_law("dcpt"), grid(params=1e9, tokens=1e9, replay=[0, 1e-9, 1e-12, 1])
+    p = {**support.TRUTH, "C": 0.0, "A": 0.0, "E": 0.0}
+    loss = law.loss(p, law.covariates(rows))
+    assert loss[0] == loss[1] == loss[2]
+    assert loss[0] / loss[3] == pytest.approx((CLIP / (1 - CLIP)) ** support.TRUTH["nu"], rel=1e-12)
+    assert CLIP == 1e-9
+    law, d = load_law("form2"), np.array([1e3, 1e12])
+    p = {**truth_of(law.parameters), "lambda_": 1.0, "zeta": 1e3, "A": 0.0, "C": 0.0, "nu": 0.0}
+    loss = law.loss(p, law.covariates(grid(params=1e9, tokens=d, replay=0.5, ptpp=31)))
+    np.testing.assert_allclose(loss - p["E"], p["B"] * d**-1e-6, rtol=1e-12)
+
+
+def test_the_token_unit_rescales_a_law_without_gate():
+    for law in map(load_law, ("form1", "dcpt", "chinchilla")):
+        p, billions = truth_of(law.parameters), replace(law, token_unit=1e9)
+        scaled = {**p, "B": p["B"] / 1e9 ** p["beta"]}
+        loss = billions.loss(scaled, billions.covariates(DESIGN))
+        np.testing.assert_allclose(loss, law.loss(p, law.covariates(DESIGN)))
+
+
+def test_ratio_own_is_the_other_share():
+    own, law = parse_law(texts("form3").replace('"replay"', '"own"', 1), "own"), load_law("form3")
+    assert own.ratio == "own"
+    x, y = own.covariates(DESIGN), law.covariates(DESIGN.assign(replay=1 - DESIGN["replay"]))
+    for name in x:
+        np.testing.assert_allclose(x[name], y[name], rtol=1e-12)
+    for each, mean in ((own, 1 - DESIGN["replay"].mean()), (law, DESIGN["replay"].mean())):
+        assert each.reference_point(DESIGN)["replay"] == pytest.approx(np.log(mean))
+
+
+def test_a_law_names_the_column_it_lacks():
+    with pytest.raises(TableError, match=r"'ptpp' .or PTPP; for F of form1. is missing"):
+        load_law("form1").covariates(support.GOOD.drop(columns="ptpp"))
+
+
+@pytest.mark.parametrize(
+    "extra", ["min(1, D)", "sqrt(D)", "D**2/N", "exp(-D)", "log1p(D)", "2 - D"]
+)
+def test_formulas_are_what_python_computes(extra):
+    log = f"-beta*log(N) + mu*({extra})*(1 - exp(-N)) + (-r)*D/(N*P)"
+    values, p = {"N": 1.3, "D": 0.7, "P": 2.0, "r": 0.4}, {"beta": 0.3, "mu": -0.8}
+    names = {"params": "N", "tokens": "D", "ptpp": "P", "replay": "r"}
+    x = {covariate: np.log(values[letter]) for covariate, letter in names.items()}
+    functions = {n: getattr(np, n) for n in ("log", "sqrt", "exp", "log1p", "tanh")}
+    wanted = eval(log, {**functions, "min": np.minimum, "max": np.maximum, **values, **p})
+    term = Term("A", "slope_A", log)
+    assert term.log_ratio(p, x, ORIGIN, np) == pytest.approx(wanted, rel=1e-14)
+    for name, slope in term.slopes(p, x, ORIGIN).items():
+        stepped = term.log_ratio({**p, name: p[name] + 1e-30j}, x, ORIGIN, np)
+        assert slope == pytest.approx(stepped.imag / 1e-30, rel=1e-13)
+    ends = ({**x, "params": x["params"] + h} for h in (1e-6, -1e-6))
+    up, down = (term.log_ratio(p, end, ORIGIN, np) for end in ends)
+    assert term.local_exponent(p, x, np) == pytest.approx((down - up) / 2e-6, rel=1e-6)
+
+
+# -- columns: repeated tokens, checkpoints that are not annealed, rates ----------------------------
+
+
+def worth(tokens, unique, rate):
+    """Muennighoff et al., equation (5), for one row."""
+    unique = min(unique, tokens)
+    repeats = tokens / unique - 1
+    return unique + unique * rate * (1 - math.exp(-repeats / rate))
+
+
+sizes = st.floats(1e6, 1e13)
+
+
+@given(tokens=sizes, unique=sizes, replay=st.floats(0, 0.95), rate=st.floats(0.1, 300))
+@few
+def test_worth_of_tokens(tokens, unique, replay, rate):
+    row = {"params": [1e8], "tokens": [tokens], "replay": [replay], "unique_tokens": [unique]}
+    law = load_law("dcpt").repeating()
+    x = law.covariates(pd.DataFrame(row))
+    found = np.exp(law.effective({"R_D": rate}, x)["tokens"])[0]
+    assert found == pytest.approx(worth(tokens, unique / (1 - replay), rate), rel=1e-6)
+    assert found <= tokens * (1 + 1e-9)
+    assert found <= max(unique / (1 - replay), 1) * (1 + rate) * (1 + 1e-6)
+
+
+COLUMNS = {"R_D": 15.4, "unannealed": 0.02, "unannealed_D": 0.006, "unannealed_N": -0.004}
+COLUMNS |= {"unannealed_P": -0.003, "unannealed_r": -0.02}
+COLUMNS |= {"rate_cost": 0.03, "rate_best": -1.0, "rate_best_N": -0.3, "rate_best_D": -0.1}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_columns_by_hand(name):
+    """Offset and best rate count tokens seen, the law what these are worth."""
+    plain = load_law(name)
+    law = plain.repeating().annealing().tuned()
+    assert law.repeating().annealing().tuned() is law
+    assert law.without_discrepancy.parameters == law.parameters
+    frame, place = DESIGN.sample(40, random_state=3), np.arange(40)
+    rate = np.where(place % 4, 1e-3 * 1.5 ** (place % 4), np.nan)
+    frame = frame.assign(unique_tokens=3e9, annealed=place % 2, rate=rate)
+    p = truth_of(plain.parameters) | {n: v for n, v in COLUMNS.items() if n in law.parameters}
+    unique = 3e9 / (1 - frame["replay"])
+    fewer = [worth(t, u, 15.4) for t, u in zip(frame["tokens"], unique, strict=True)]
+    by = {"N": np.log(frame["params"]), "D": np.log(frame["tokens"]), "P": np.log(frame["ptpp"])}
+    by["r"] = frame["replay"]
+    hot, best = (p[n] + sum(p.get(f"{n}_{c}", 0) * v for c, v in by.items())
+                 for n in ("unannealed", "rate_best"))  # fmt: skip
+    off = np.where(np.isnan(rate), 0.0, np.log(rate) - best)
+    wanted = plain.loss(p, plain.covariates(frame.assign(tokens=fewer)))
+    wanted = wanted * np.exp(hot * (1 - frame["annealed"]) + 0.03 * off**2)
+    x, at = law.covariates(frame), law.reference_point(frame)
+    assert at["rate"] == pytest.approx(np.nanmean(np.log(rate)))  # of rows that have one
+    q = law.to_reference(p, at)
+    for back, value in law.to_paper(q, at).items():
+        assert value == pytest.approx(p[back], rel=1e-9, abs=1e-9)
+    np.testing.assert_allclose(law.loss(p, x), wanted, rtol=1e-10)
+    np.testing.assert_allclose(law.loss(law.amounts(q, at), x, at), wanted, rtol=1e-10)
+    absent = law.covariates(frame.drop(columns=["unique_tokens", "annealed", "rate"]))
+    wanted = plain.loss(p, plain.covariates(frame))
+    np.testing.assert_allclose(law.loss(p, absent), wanted, rtol=1e-12)
+    np.testing.assert_allclose(law.loss(law.amounts(q, at), absent, at), wanted, rtol=1e-10)
+
+
+def test_at_its_bound_of_zero_only_the_first_epoch_counts():
+    law = load_law("chinchilla").repeating()
+    rows = grid(params=1e9, tokens=[1e9, 4e9]).assign(unique_tokens=2e9)
+    p, x = CHINCHILLA | {"R_D": 0.0}, law.covariates(rows)
+    first = load_law("chinchilla").covariates(rows.assign(tokens=[1e9, 2e9]))
+    np.testing.assert_allclose(law.loss(p, x), load_law("chinchilla").loss(p, first), rtol=1e-10)
+    # A little R counts as if that share of an epoch were new tokens.
+    by = CHINCHILLA["B"] * CHINCHILLA["beta"] * 2e9 ** -CHINCHILLA["beta"]
+    np.testing.assert_allclose(law.gradient(p, x)["R_D"], [0.0, -by], rtol=1e-6, atol=1e-12)
+
+
+def test_a_table_has_the_columns_that_vary():
+    law, mixed, rated = load_law("chinchilla"), saved("columns").table, saved("rates").table
+    assert for_table(law, mixed).offset
+    assert for_table(law, mixed.query("annealed == 1")).offset is None
+    assert for_table(law, rated).tuning
+    assert for_table(law, rated.query("rate == 1e-4")).tuning is None
+    # The saved fits know what was planted: 3 % of offset; a cost of .03 about 4e-4 (N/6e8)^-.2.
+    rows = grid(params=6e8, tokens=1e10)
+    hot, cold = (
+        saved("columns").predict(rows.assign(annealed=a), allow_unconverged=True) for a in (0, 1)
+    )
+    assert np.log(hot / cold) == pytest.approx(np.log(1.03), abs=0.004)
+    fit = saved("rates")
+    for name, value in {"rate_cost": 0.03, "rate_best_N": -0.2, "rate_best_D": 0.0}.items():
+        low, high = fit.draws[name].quantile([0.005, 0.995])
+        assert low < value < high
+    least = fit.latent(rows)  # without a rate, rows are at their best one
+    for rate in (1e-4, 4e-4, 1e-3):
+        assert (fit.latent(rows.assign(rate=rate)) >= least * (1 - 1e-12)).all()
+
+
+def test_candidates_repeat_their_tokens_also_if_targets_state_none():
+    scarce = grid(params=1e9, tokens=[1e10, 1e11], unique_tokens=5e8)
+    targets, how = grid(params=3e9, tokens=1e11), {"k": 1, "allow_unconverged": True}
+    found, stated = (
+        bl.choose_anchors(saved("columns"), scarce, rows, **how).picks
+        for rows in (targets, targets.assign(unique_tokens=1e12))
+    )
+    pd.testing.assert_frame_equal(found, stated)
+
+
+ROW = grid(params=1e9, tokens=5e10)
+# Of each column a value that is what its absence stands for, and two others.
+VALUES = {"unique_tokens": (1e13, 1e9, 3e9), "annealed": (1, 0, 0), "rate": (np.nan, 8e-3, 1e-3)}
+
+
+@cache
+def point():
+    return fit_huber("chinchilla", support.small())
+
+
+USES = {
+    "forecast": lambda fit, rows: fit.forecast(rows),
+    "point fit": lambda _, rows: point().forecast(rows),
+    "score": lambda fit, rows: bl.score(fit, bl.from_frame(rows.assign(loss=2.5))),
+    "check": lambda fit, rows: bl.check(fit, rows.assign(loss=2.5)),
+    "candidates": lambda fit, rows: bl.choose_anchors(fit, rows, ROW * 2, k=1),
+    "targets": lambda fit, rows: bl.choose_anchors(fit, ROW * 2, rows, k=1),
+    "exponents": bl.derive.local_exponents,
+    "recipes": lambda fit, rows: bl.compare_recipes({"a": fit, "b": fit}, rows),
+}
+
+
+@pytest.mark.parametrize("column", VALUES)
+def test_of_a_column_that_a_fit_does_not_know_only_what_its_absence_stands_for_passes(column):
+    absent, other, _ = VALUES[column]
+    for name, use in USES.items():
+        with pytest.raises(TableError, match=rf"rows of {column} .*rows without {column}"):
+            use(saved("plain"), ROW.assign(**{column: other}))
+        if name != "check":
+            use(saved("plain"), ROW.assign(**{column: absent}))
+
+
+def test_covariates_that_a_fit_does_not_know_are_named():
+    """A law in N and D alone does without replay; that its table had no such column is said."""
+    fit, rows = saved("plain"), ROW.assign(replay=0.3, ptpp=20.0)
+    says = "The fit does not know replay and ptpp: the forecast is the same at any."
+    assert says in " ".join(str(fit.forecast(rows)).split())
+    table = replace(fit.table, frame=fit.table.frame.assign(replay=0.3))
+    assert "does not know ptpp" in str(replace(fit, table=table).forecast(rows))
+    assert "does not know" not in str(fit.forecast(ROW))
+
+
+@pytest.mark.parametrize("column", ["annealed", "rate", "domain"])
+def test_rows_that_state_no_kind_are_of_the_kind_of_the_fitted_ones(column, tmp_path):
+    """Also when they are measured."""
+    _, own, other = VALUES.get(column, (None, "french", "english"))
+    other = 1 if column == "annealed" else other
+    frame = saved("plain").table.frame.assign(**{column: own})
+    fit = replace(saved("plain"), table=bl.from_frame(frame))
+    made = fit.forecast(ROW)
+    bl.register(made, path := tmp_path / "x.json")
+    same, differs = (bl.from_frame(ROW.assign(loss=2.5, **{column: v})) for v in (own, other))
+    assert bl.verify(path, same).missing == ()
+    bl.score(made, same)
+    for use in (lambda: bl.verify(path, differs), lambda: bl.score(made, differs)):
+        with pytest.raises(TableError, match=column):
+            use()
+    if column == "domain":
+        return
+    for name in ("forecast", "score", "check"):
+        with pytest.raises(TableError, match=f"rows of {column} .*{column} {own:g} alone"):
+            USES[name](fit, differs.frame.drop(columns="loss"))
+    USES["forecast"](fit, ROW.assign(**{column: own}))
+    if column == "rate":  # rows without the column are annealed, and of any rate
+        assert bl.verify(path, bl.from_frame(ROW.assign(loss=2.5))).missing == ()
+
+
+DIFFER = {
+    "params": (1e9, 2e9), "tokens": (1e10, 5e10), "replay": (0.1, 0.2), "ptpp": (20.0, 40.0),
+    "unique_tokens": (1e9, 2e9), "annealed": (0, 1), "rate": (1e-3, 2e-3), "seed": (0, 1),
+    "start_loss": (3.0, 3.1), "base_loss": (3.0, 3.1), "domain": ("a", "b"), "base": ("a", "b"),
+    "run": ("001", "1"),
+}  # fmt: skip
+"""Values of each column in which two rows differ."""
+
+
+@pytest.mark.parametrize("column", DIFFER)
+def test_rows_that_differ_in_one_column_are_two(column, tmp_path):
+    """In scores, in registered forecasts, and among candidates."""
+    fit = saved("plain")
+    rows = pd.concat([ROW, ROW], ignore_index=True).assign(**{column: DIFFER[column]})
+    loss = fit.predict(ROW)[0]
+    measured = rows.assign(loss=[loss, 1.1 * loss])
+    seen = fit.table.frame.query("params != 1e9")
+    seen = seen.assign(**{column: np.resize(DIFFER[column], len(seen))})
+    table = replace(fit.table, frame=pd.concat([seen, measured[:1]], ignore_index=True))
+    fit = replace(fit, table=table)
+    spec = replace(fit.spec, effects=("seed",) * (column == "seed"))
+    made = replace(fit.forecast(rows), fits={"": replace(fit, spec=spec)})
+    turned = bl.from_frame(measured[::-1].reset_index(drop=True))
+    bl.score(made, bl.from_frame(measured))
+    with pytest.raises(TableError, match=f"row 0: {column} is"):
+        bl.score(made, turned)
+    if column not in ("start_loss", "base_loss"):  # only laws that start from a base know them
+        bl.register(made, path := tmp_path / "x.json")
+        assert bl.verify(path, turned).frame["loss"].tolist() == [loss, 1.1 * loss]
+    if column != "seed":  # which is a column of candidates only as an effect
+        with pytest.warns(bl.TableWarning, match="1 of 2 are rows that were fitted"):
+            bl.choose_anchors(fit, rows, ROW * 2, k=1, second_size=False)
+    if column == "run":
+        part = bl.check(fit, rows.assign(loss=loss))["held out"]
+        assert "of 1 losses" in part.words[0]
+        assert part.words[-1].endswith("a fitted row is equal in every column: row 0.")
+
+
+# -- the law of transfer and its bases -------------------------------------------------------------
+
+
+@cache
+def exact():
+    """Runs from 25 bases, which follow the law `transfer` exactly."""
+    return simulate("transfer", TRANSFER, support.transfer_design(), sigma=0.0)
+
+
+@cache
+def transfer():
+    """The law with the losses of these bases."""
+    return for_table(load_law("transfer"), exact())
+
+
+def test_transfer_by_hand():
+    law, p, rows = transfer(), TRANSFER, exact().frame
+    n, d, r, budget = (rows[c].to_numpy() for c in ("params", "tokens", "replay", "ptpp"))
+    core = p["E"] + p["A"] / n ** p["alpha"]
+    core = core + p["F"] / n ** p["phi"] / (budget * n + p["rho"] * d) ** p["eta"]
+    onset = np.exp(p["z"]) * n ** p["z_N"] * budget ** p["z_P"]
+    g = (1 + (1 - r) ** p["v"] * d / onset) ** -p["beta"]
+    of_base = law.bases.parameters["base_loss"]
+    expected = of_base["E"] + of_base["A"] / n ** of_base["alpha"]
+    expected = expected + of_base["B"] / (budget * n) ** of_base["beta"]
+    core = core * (rows["base_loss"].to_numpy() / expected) ** p["k"]
+    loss = core * ((r + 0.01) / 0.26) ** -p["gamma"] * (1 - g) + rows["start_loss"].to_numpy() * g
+    np.testing.assert_allclose(law.loss(p, law.covariates(rows)), loss, rtol=1e-10)
+    start = law.loss(p, law.covariates(rows.assign(tokens=1e-6)))
+    np.testing.assert_allclose(start, rows["start_loss"], rtol=1e-9)
+    # The floor is what remains where terms and start loss have vanished: by base and replay.
+    x = law.covariates(rows.assign(params=1e60, tokens=1e200, ptpp=1e10))
+    np.testing.assert_allclose(law.floor(p, x), law.loss(p, x), rtol=1e-9)
+    assert np.ptp(law.floor(p, x)) > 0.01
+    spread = replace(law.bases, spread=((1.0, 0.0), (0.0, 1.0)))
+    assert replace(law, bases=spread).identity == law.identity
+
+
+def test_the_share_of_the_start_is_the_derivative_by_its_log():
+    law = Adaptation().apply(transfer().annealing())
+    rows = exact().frame.assign(annealed=np.arange(len(exact())) % 2)
+    x, at = law.covariates(rows), law.reference_point(rows)
+    p = TRANSFER | dict.fromkeys(law.offset.parameters, 0.01)
+    p = law.amounts(law.to_reference(p | dict.fromkeys(law.discrepancy_parameters, 0.0), at), at)
+    _, shares = law.log(p, x, at, np)
+    log_left = np.log(law.departure.remaining(p, x, np))
+    ends = [np.log(law.loss(p | {"beta": p["beta"] * (1 + h)}, x, at)) for h in (1e-6, -1e-6)]
+    by = (ends[0] - ends[1]) / (2e-6 * log_left)
+    np.testing.assert_allclose(shares[START], by, rtol=1e-4, atol=1e-9)
+
+
+def test_mistakes_of_bases(tmp_path):
+    frame, source = support.GOOD.assign(base=list("abab"), replay=0.5, ptpp=15), tmp_path / "s.csv"
+    frame = frame.assign(params=[1e8, 1e9] * 2)
+    at_start = frame.head(2).assign(tokens=0, replay=1)
+    pd.concat([frame, at_start]).to_csv(target := tmp_path / "t.csv", index=False)
+    pd.concat([frame, at_start]).to_csv(source, index=False)
+    table = bl.read_table(target, where="replay < 1", source=source)
+    assert len(table.baselines) == 2  # kept, though their replay is 1, and beside all splits
+    train, _ = table.split("base == 'a'")
+    assert len(base_table(train.frame, train.baselines, "t")) == 2
+    for bad, says in (
+        (at_start[1:], "no row with tokens = 0 for the base a"),
+        (pd.concat([at_start, at_start.head(1).assign(loss=5.0)]), "several losses at tokens = 0"),
+    ):
+        pd.concat([frame, bad]).to_csv(source, index=False)
+        with pytest.raises(TableError, match=says):
+            bl.read_table(target, source=source)
+    frame.drop(columns="base").to_csv(target, index=False)
+    with pytest.raises(TableError, match="column 'base'"):
+        bl.read_table(target, source=source)
+    with pytest.raises(TableError, match="source="):
+        fit_huber("transfer", bl.from_frame(exact().frame.drop(columns="base_loss")))
+    again = bl.from_frame(exact().frame.replace({"base": {"base 3": "base 4"}}))
+    with pytest.raises(TableError, match="base base 4 has several params, ptpp, start_loss or"):
+        for_table(load_law("transfer"), again)
+
+
+def test_which_bases_are_known():
+    """By their label; without one a row has the only base of its size and budget."""
+    bases = transfer().bases
+    unlabelled = grid(params=1.6e9, ptpp=[279, 500])
+    assert bases.unknown(unlabelled.assign(base=["new", "base 3"])).tolist() == [True, False]
+    assert bases.unknown(unlabelled).tolist() == [False, True]
+    known = exact().frame.query("params == 1.6e9 and ptpp == 279").iloc[0]
+    assert np.exp(bases.logs(unlabelled)[0][0]) == pytest.approx(known["start_loss"])
+    twice = {**bases.known, "another": bases.known["base 24"]}
+    assert replace(bases, known=twice).unknown(unlabelled).all()
+    # Labels that are numbers, beside a missing one, which turns the column into floats.
+    numbered = exact().frame.assign(base=exact().frame["base"].str[5:].astype(int))
+    bases = for_table(load_law("transfer"), bl.from_frame(numbered)).bases
+    ahead = grid(params=[1.6e9, 3.2e9], ptpp=[279, 500]).assign(base=[7, None, None, None])
+    assert bases.unknown(ahead).tolist() == [False, True, True, True]
+    known = numbered.query("base == 7").iloc[0]
+    assert np.exp(bases.logs(ahead)[0][0]) == pytest.approx(known["start_loss"])
+    drawn = bases.draws(pd.concat([ahead, ahead], ignore_index=True), 5, [0])
+    assert len(np.unique(drawn[0].round(12), axis=1).T) == 4
+    np.testing.assert_array_equal(drawn[..., :4], drawn[..., 4:])  # rows of one N and P start alike
+
+
+def test_losses_of_new_bases_are_drawn_with_the_errors_of_their_law():
+    """Alike in rows of one base; by the delta method, without variation between bases."""
+    bases = transfer().bases
+    ahead = grid(params=3.2e9, ptpp=279, replay=[0.1, 0.5]).assign(base="new")
+    drawn, beside = (
+        bases.draws(ahead.assign(base=b), 4000, [0]) for b in ("new", ["other", "new"])
+    )
+    np.testing.assert_array_equal(drawn[..., 0], drawn[..., 1])
+    np.testing.assert_array_equal(beside[..., 1], drawn[..., 1])
+    assert (beside[..., 0] != drawn[..., 0]).all()
+    deviation = bases.logs(ahead, drawn)[1][:, 0]
+    assert deviation.std() == pytest.approx(0.01, rel=0.5)
+    drawn = replace(bases, spread=((0.0, 0.0), (0.0, 0.0))).draws(ahead, 4000, [0])[..., 0]
+    x = {"params": np.log(3.2e9), "tokens": np.log(3.2e9 * 279)}
+    for own, column in zip(drawn, ("start_loss", "base_loss"), strict=True):
+        p, slopes = bases.parameters[column], []
+        for name, value in p.items():
+            step = 1e-6 * max(value, 0.1)
+            ends = [np.log(bases.law.loss({**p, name: value + s}, x)) for s in (step, -step)]
+            slopes.append((ends[0] - ends[1]) / (2 * step))
+        errors = np.array(bases.errors[column])
+        assert own.std() == pytest.approx(np.sqrt(np.array(slopes) @ errors @ slopes), rel=0.05)
