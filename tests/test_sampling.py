@@ -21,7 +21,20 @@ from bayeslaw.inference.residuals import log_likelihood
 from bayeslaw.inference.sampling import LAST, _needed
 from tests import support
 from tests.plugin import DataWalk, SkewNormal
-from tests.support import CHINCHILLA, DATA, DESIGN, JOINT, miss, on_bound, pair, saved, slow, small
+from tests.support import (
+    CHINCHILLA,
+    DATA,
+    DESIGN,
+    JOINT,
+    TRANSFER,
+    miss,
+    on_bound,
+    pair,
+    saved,
+    slow,
+    small,
+    transfer_design,
+)
 
 PLAIN = {"discrepancy": "none", "chains": 2}
 TINY = PLAIN | {"draws": 40, "tune": 60}
@@ -80,6 +93,40 @@ def joint():
         every = pd.concat([tables[name].frame, more], ignore_index=True)
         tables[name] = from_frame(every, name)
     return bl.fit_joint(JOINT, tables, seed=1, draws=400, retry=False, **PLAIN)
+
+
+@pytest.mark.slow
+def test_the_law_transfer_is_recovered_with_correlated_errors():
+    """Errors correlated within runs, and a new base, whose losses are drawn."""
+    rows = transfer_design(seed=1)
+    exact = bl.simulate("transfer", TRANSFER, rows, sigma=0.0)
+    rng, errors = np.random.default_rng(2), []
+    for _, run in exact.frame.groupby("run", sort=False):
+        error, last = np.empty(len(run)), 0.0
+        for i, log in enumerate(np.log(run["tokens"])):
+            rho = np.exp(-(log - last)) if i else 0.0
+            before = error[i - 1] if i else 0.0
+            error[i] = rho * before + 0.004 * np.sqrt(1 - rho**2) * rng.standard_normal()
+            last = log
+        errors.append(error)
+    frame = exact.frame.assign(loss=exact.loss * np.exp(np.concatenate(errors)))
+    train, test = bl.from_frame(frame, "synthetic").split("ptpp < 279")
+    fit = bl.fit("transfer", train, discrepancy="none", effects="none", seed=0)
+    assert fit.convergence.ok
+    assert fit.spec.errors == "run"
+    for name in ("beta", "k", "gamma", "eta", "rho"):
+        low, high = np.quantile(fit.paper[name], [0.005, 0.995])
+        assert low < TRANSFER[name] < high, name
+    low, high = np.quantile(fit.draws["ell"], [0.005, 0.995])
+    assert low < 1.0 < high
+    assert 0.8 <= bl.score(fit, test)["coverage_90"] <= 1
+    blind = test.frame.drop(columns=["base", "run", "start_loss", "base_loss"])
+    new = blind.head(2).assign(base=["another", "new"])
+    alone = fit.latent(new.tail(1))
+    np.testing.assert_allclose(fit.latent(new)[:, 1:], alone, rtol=1e-13)
+    bands = [fit.forecast(rows).bands((0.9,)) for rows in (test.frame, blind.assign(params=3.2e9))]
+    width = [float(np.log(b["upper"] / b["lower"]).mean()) for b in bands]
+    assert width[1] > width[0]
 
 
 def test_scales_and_correlation_of_joint_fits_are_recovered():
