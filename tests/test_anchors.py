@@ -15,7 +15,6 @@ from bayeslaw import BayeslawError, LossTable, TableError, choose_anchors, grid
 from bayeslaw.design.anchors import distinct_rows, predicted_sd, simulated_losses, summary_of_set
 from bayeslaw.design.search import JointGaussian, Search, centred, costs, joint_gaussian
 from bayeslaw.inference.fitting import joined, refit
-from bayeslaw.inference.pools import pair_draws
 from bayeslaw.model.discrepancy import Curvature
 from bayeslaw.model.effects import labels
 from tests.posteriors import BASE, WORLD, both
@@ -70,15 +69,6 @@ def test_an_update_is_gaussian_conditioning(seed, options, correlated):
     np.testing.assert_allclose(now, conditional(joint, z, options), rtol=1e-7)
     after = [conditional(joint, z, [*options, option]) for option in range(9)]
     np.testing.assert_allclose(then, after, rtol=1e-6, atol=1e-9)
-
-
-def test_information_is_the_ratio_of_determinants():
-    joint, z = problem(3)
-    total = joint.noise + z[:, :9].T @ z[:, :9]
-    for options in ([], [8], [2, 5, 8]):
-        have = np.ix_(*[prefix(joint.run, options)] * 2)
-        ratio = np.linalg.slogdet(total[have])[1] - np.linalg.slogdet(joint.noise[have])[1]
-        assert joint.information(options)[0] == pytest.approx(ratio / 2)
 
 
 def search(seed, k, budget=np.inf, gain="variance", power=0.0, second_size=False, **sizes):
@@ -270,7 +260,10 @@ def test_an_unconverged_posterior_is_refused_or_named():
 
 
 def test_the_gain_of_a_plan_lowers_its_predicted_budget(fits):
-    planned, pool = bl.plan(**fits, **LIMITS), WORLD.design().query("ptpp == 279 and params < 8e9")
+    planned, pool = (
+        bl.plan(**fits, **LIMITS),
+        WORLD.design().query("ptpp == 279 and 3e8 < params < 8e9"),
+    )
     known = {"gain": "plan", "plan": planned, "k": 4}
     found = choose_anchors(fits["target"], pool[::3], source=fits["source"], **known)
     atpp = [found.atpp, *found.picks["atpp"]]
@@ -301,16 +294,16 @@ def test_a_noisy_run_makes_a_plan_feasible_as_often_as_reweighted_draws_say(fits
         rows = pd.concat([rows, rows.assign(tokens=1e18, replay=0.995)], ignore_index=True)
         far.append(replace(fit, table=replace(fit.table, frame=rows)))
     target, source = far
-    target = replace(target, draws=target.draws.assign(sigma=10 * target.draws["sigma"]))
-    ends = grid(params=8.1e9, ptpp=279, replay=0.995, tokens=1e18)
-    most = float(np.quantile(target.latent(ends), 0.85))
+    target = replace(target, draws=target.draws.assign(sigma=3 * target.draws["sigma"]))
+    everywhere = target.latent(grid(params=8.1e9, ptpp=279, replay=0.995, tokens=1e290))
+    most = float(np.quantile(everywhere, 0.85))
     limits = LIMITS | {"max_loss": most, "max_forgetting": 0.2, "confidence": 0.9}
     planned = bl.plan(target=target, source=source, **limits)
     assert planned.status == "infeasible"
     row = grid(params=8.1e9, ptpp=279, replay=0.35, tokens=1e11)
     aim = row.assign(replay=planned.best.replay, tokens=planned.best.tokens)
     meets = target.latent(aim)[:, 0] <= most
-    assert 0.8 < meets.mean() < 0.9
+    assert 0.75 < meets.mean() < 0.9
     joint, _ = joint_gaussian([target], row, row)
     log_loss, sd = np.log(target.latent(row))[:, 0], joint.noise[0, 0] ** 0.5
     rng = np.random.default_rng(0)
@@ -319,16 +312,7 @@ def test_a_noisy_run_makes_a_plan_feasible_as_often_as_reweighted_draws_say(fits
     feasible = np.mean(weights @ meets / weights.sum(1) >= 0.9)
     found = choose_anchors(target, row, gain="plan", plan=planned, k=1)
     assert found.picks["p_plan"].item() == pytest.approx(feasible, abs=0.1)
-    assert 0.1 < feasible < 0.4
-
-
-def test_joint_gaussian_has_the_losses_of_the_paired_posteriors(fits):
-    few = replace(fits["source"], draws=fits["source"].draws.isel(draw=slice(0, 40)))
-    pair, pool = [fits["target"], few], WORLD.design()[:6]
-    found, keep = joint_gaussian(pair, pool, pool[:1])
-    losses = [np.log(f.latent(pool))[i] for f, i in zip(pair, pair_draws(pair)[0], strict=True)]
-    np.testing.assert_array_equal(keep, np.arange(160))
-    np.testing.assert_allclose(found.measured, centred(np.hstack(losses)), atol=1e-12)
+    assert 0.2 < feasible < 0.5
 
 
 @pytest.mark.parametrize("fitted", [True, False], ids=["effects of four", "three sizes"])
@@ -398,10 +382,10 @@ def test_the_value_of_sample_information_by_hand(fits):
     """Truths are draws, losses have noise of their domain, and outcomes are counted."""
     rows = WORLD.design()[:200]
     losses, noise = simulated_losses(tuple(fits.values()), rows, 3, 0), []
-    for fit, loss in zip(fits.values(), losses, strict=True):
+    for domain, fit, loss in zip(WORLD.sigma, fits.values(), losses, strict=True):
         residuals = np.log(loss)[:, None] - np.log(fit.latent(rows))  # truth, draw, row
         size = np.sqrt((residuals**2).mean(-1))
-        assert size.min(1) == pytest.approx(WORLD.sigma["french"], rel=0.6)
+        assert size.min(1) == pytest.approx(WORLD.sigma[domain], rel=0.5)
         noise.append(residuals[range(3), size.argmin(1)].ravel())
     assert abs(np.corrcoef(noise)[0, 1]) < 0.2
     one = POOL.assign(run=["a", "b", None] * 3)
