@@ -161,15 +161,16 @@ def test_how_far_a_budget_lies_beyond_the_rows():
 
 @beyond
 def test_walking_exponents_have_the_best_of_all_forecasts():
-    """At budgets far apart, whose walks reach far beyond the rows on both sides."""
-    budgets, ratio = [1e18, 1e25], np.geomspace(0.1, 1e4, 4000)
-    best = derive.compute_optimal(WALK, budgets, search=(0.1, 1e4), **ALLOW)
-    for case, flops in enumerate(budgets):
+    """Far beyond the rows on both sides, and where wide walks bend the loss at their knots."""
+    wide = replace(WALK, draws=WALK.draws.assign(walk_scale=3 * WALK.draws["walk_scale"]))
+    ratio = np.geomspace(0.1, 1e4, 3000)
+    for fit, flops in ((WALK, 1e18), (WALK, 1e25), (wide, 1e21)):
+        best = derive.compute_optimal(fit, flops, search=(0.1, 1e4), **ALLOW)
         params = np.sqrt(flops / 6 / ratio)
-        forecast = WALK.latent(pd.DataFrame({"params": params, "tokens": ratio * params})).min(1)
-        found = best.draws.loss.values[:, case]
+        forecast = fit.latent(pd.DataFrame({"params": params, "tokens": ratio * params})).min(1)
+        found = best.draws.loss.values[:, 0]
         assert (found <= forecast * (1 + 1e-5)).all()
-        assert found == pytest.approx(forecast, rel=1e-5)
+        assert found == pytest.approx(forecast, rel=2e-5)
 
 
 # -- budgets that reach a loss --------------------------------------------------------------------

@@ -371,6 +371,8 @@ def test_a_plan_is_the_smallest_at_which_enough_draws_meet_all_limits(fits, foun
     one, other = target <= 1.8, source <= 1.02 * BASE
     assert (found.p_target, found.p_forgetting) == (one.mean(), other.mean())
     assert found.p_both == (one & other).mean() >= 0.9
+    shifted = np.roll(np.arange(400), 200)  # draws of separate fits are paired at random
+    np.testing.assert_array_equal(found.problem.source.index, shifted)
     assert found.p_failure == pytest.approx(0.1)
     assert found.flops == 6 * 8.1e9 * found.tokens
     assert found.tokens == 8.1e9 * found.atpp == int(found.tokens)
@@ -697,6 +699,18 @@ def test_new_sizes_of_joint_fits_have_correlated_effects(fits):
     assert np.std(effects, axis=1) == pytest.approx([TAU, TAU], rel=0.15)
     assert np.corrcoef(effects)[0, 1] == pytest.approx(0.9, abs=0.05)
     assert found.spread.loc["target", "size"] > 0.5
+
+
+def test_the_effect_of_a_new_size_is_taken_where_the_plan_lies():
+    """With few sizes it depends on tokens, by the response of the law."""
+    target = saved("curvature")
+    source = replace(target, draws=target.draws.assign(L_ref=1.01 * target.draws["L_ref"]))
+    row = grid(params=4e9, tokens=8e10)
+    most, baseline = (float(np.median(fit.latent(row))) for fit in (target, source))
+    asked = {"max_loss": most, "max_forgetting": 0.01, "baseline": baseline, "confidence": 0.5}
+    asked |= {"params": 4e9, "replay_grid": [1.0], "noise": "latent", "allow_unconverged": True}
+    found = plan(target=target, source=source, **asked, beyond_evidence=True)
+    assert found.run.tokens == pytest.approx(found.tokens, rel=0.1)
 
 
 # -- choices, Monte Carlo error, and what binds ---------------------------------------------------
