@@ -1,12 +1,15 @@
-"""Posteriors for tests of plans, made from known true parameters without a sampler."""
+"""Posteriors for tests of plans and designs, made from known true parameters without a sampler."""
+
+from functools import cache
 
 import numpy as np
 import xarray as xr
 
-from bayeslaw import Posterior, grid, paper_world
+from bayeslaw import Posterior, grid, load_law, paper_world, simulate
+from bayeslaw.huber.point_fit import for_table
 from bayeslaw.inference.fitted import Convergence
 from bayeslaw.model.spec import make_spec
-from tests.support import TRANSFER
+from tests.support import TRANSFER, transfer_design
 
 WORLD = paper_world()
 LIMITS = {**WORLD.limits, "noise": "latent"}
@@ -37,6 +40,12 @@ def posterior(domain, draws=400, spread=0.004, seed=0, law=None, likelihood="stu
     return Posterior(spec, table, at, data, xr.Dataset(), more.pop("convergence", GOOD), more)
 
 
+def both(draws=400, law=lambda law: law):
+    """Posteriors of target and source, of a function of their laws."""
+    pairs = {"target": WORLD.target, "source": WORLD.source}
+    return {k: posterior(name, draws, law=law(WORLD.laws[name])) for k, name in pairs.items()}
+
+
 def drawn(law, table, truth, discrepancy="none", seed=0, draws=100, rising=0.0, **moved):
     """A posterior of any law: true parameters plus independent noise, deviations as of a prior.
 
@@ -65,17 +74,20 @@ def drawn(law, table, truth, discrepancy="none", seed=0, draws=100, rising=0.0, 
     return Posterior(spec, table, at, xr.Dataset(variables), xr.Dataset(), GOOD, {"seed": seed})
 
 
-def adapted(law, table, seed, draws=100):
+@cache
+def transfer():
+    """The law `transfer` with the losses of bases, and runs from them that follow it exactly."""
+    table = simulate("transfer", TRANSFER, transfer_design(), sigma=0.0)
+    return for_table(load_law("transfer"), table), table
+
+
+def adapted(seed, draws=100):
     """A posterior of the law `transfer`: the true parameters plus independent noise."""
-    return drawn(law, table, TRANSFER, seed=seed, draws=draws)
+    return drawn(*transfer(), TRANSFER, seed=seed, draws=draws)
 
 
-def both():
-    """Posteriors of target and source."""
-    return {"target": posterior("french"), "source": posterior("english_arabic")}
-
-
-def losses(fits, choice, index=slice(None)):
+def losses(fits, choice):
+    """Paired latent losses of target and source at a choice."""
     rows = grid(params=8.1e9, ptpp=279, replay=choice.replay, tokens=choice.tokens)
     target, source = (fits[name].latent(rows)[:, 0] for name in ("target", "source"))
     return target, np.roll(source, len(source) // 2)

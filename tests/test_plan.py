@@ -1,0 +1,960 @@
+"""Plans against brute force: losses on the grid, searches, limits, bases, choices and errors."""
+
+import json
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayeslaw as bl
+from bayeslaw import BayeslawError, PointFit, Pool, grid, load_law, plan, simulate
+from bayeslaw.huber.point_fit import for_table
+from bayeslaw.laws.law import CLIP
+from bayeslaw.laws.terms import ORIGIN, Term
+from bayeslaw.model.discrepancy import Curvature
+from bayeslaw.planning import planned_run
+from bayeslaw.planning.grid import FAR, NODES, Curve, LawDraws, first
+from bayeslaw.planning.planned_run import PlannedRun, curve_of, deviations
+from bayeslaw.planning.planner import baseline_of
+from bayeslaw.planning.problem import Limit, Noise, Problem, likeliest, monte_carlo, smallest
+from bayeslaw.planning.result import INFEASIBLE, choice_at
+from bayeslaw.simulation.worlds import true_fits
+from bayeslaw.tables.hull import evidence
+from tests.posteriors import (
+    BASE,
+    GOOD,
+    LIMITS,
+    WORLD,
+    adapted,
+    both,
+    drawn,
+    losses,
+    over_replay,
+    posterior,
+    transfer,
+)
+from tests.support import CHINCHILLA, DESIGN, TRANSFER, saved, truth_of
+
+RUN, MODEL = {"params": 8.1e9, "ptpp": 279}, {"params": 4e8, "ptpp": 62.0}
+POINTS = dict(zip(("target", "source"), true_fits(WORLD), strict=True))
+
+
+@pytest.fixture(scope="module")
+def fits():
+    return both()
+
+
+@pytest.fixture(scope="module")
+def found(fits):
+    return plan(**fits, **LIMITS, baseline=BASE)
+
+
+# -- losses on the grid ---------------------------------------------------------------------------
+
+RISE, CONCAVE = {"rising": 1.0}, {"curve_B": -0.25}
+FORGETTING = {"E": 0.6, "A": 14.0, "alpha": 0.25, "F": 57.0, "eta": 0.4, "phi": 0.31, "rho": 1.4}
+FORGETTING |= {"G": 0.42, "xi": 3.0, "omega": 3.2}
+KATO = {"E": 1.6, "A": 60.0, "alpha1": 0.02, "alpha2": 0.42, "alpha3": 0.011}
+TRUTHS = {"liew_kato": KATO, "forgetting": FORGETTING, "transfer": TRANSFER}
+STAGES = grid(params=[1e8, 4e8, 1.6e9], ptpp=[10, 40, 160], tokens=np.geomspace(1e8, 3e10, 6))
+# Law, discrepancy, distinct tokens, and what moves it so that its loss rises with tokens.
+LATENT = [
+    ("chinchilla", "walk", None, {}), ("chinchilla", "trend", None, RISE),
+    ("chinchilla", "curvature", None, CONCAVE), ("chinchilla", "walk", 3e10, RISE),
+    ("skaling", "auto", None, {}), ("liew_kato", "auto", None, {}), ("dcpt", "auto", None, {}),
+    ("form1", "none", None, {}), ("form1", "auto", 3e10, RISE), ("form2", "auto", None, {}),
+    ("form3", "curvature", 1e9, CONCAVE), ("form3n", "auto", None, RISE),
+    ("forgetting", "none", None, {}), ("transfer", "auto", None, RISE), ("pool", "auto", None, {}),
+]  # fmt: skip
+
+
+def made(name, discrepancy="auto", unique=None, seed=1, **moved):
+    """A posterior, or a pool of them, without a fit."""
+    if name == "pool":
+        laws = ("form1n", "transfer")
+        return Pool({law: made(law, discrepancy, unique, seed, **moved) for law in laws})
+    truth, table = TRUTHS.get(name) or truth_of(load_law(name).parameters), transfer()[1]
+    if name not in ("transfer", "form1n"):
+        table = simulate(name, truth, STAGES if name == "liew_kato" else DESIGN, sigma=0.002)
+    if unique:
+        distinct = np.resize([3e9, 1e12], len(table))
+        table = bl.from_frame(table.frame.assign(unique_tokens=distinct))
+    truth = truth | ({"R_D": 8.0} if unique else {})
+    return drawn(for_table(load_law(name), table), table, truth, discrepancy, seed, **moved)
+
+
+def around_the_rows(fit):
+    """A model and stage, and budgets and ratios below, inside and above the fitted rows."""
+    rows = fit.table.frame
+    run = {"params": rows["params"].max(), "ptpp": rows["ptpp"].max() if "ptpp" in rows else 20.0}
+    low, high = rows["tokens"].min() / run["params"], (rows["tokens"] / rows["params"]).max()
+    atpp = np.array([low / 30, low / 3, *np.geomspace(low, high, 3), 3 * high, 3e3])
+    ratios = np.array([0.0, 0.02, 0.3, 1.0] if "replay" in fit.columns else [1.0])
+    return run, atpp, ratios, grid(**run, tokens=atpp * run["params"], replay=ratios)
+
+
+def is_the_forecast(fit, unique=None):
+    run, atpp, ratios, at = around_the_rows(fit)
+    at = at.assign(unique_tokens=unique) if unique else at
+    wanted = fit.latent(at).T.reshape(len(atpp), len(ratios), -1)
+    curve = curve_of(fit, PlannedRun(**run, unique_tokens=unique))
+    np.testing.assert_allclose(curve.loss(np.log(atpp), ratios), wanted, rtol=1e-9)
+    along = curve.along(np.log(atpp)[:, None], ratios[-1])
+    np.testing.assert_allclose(along, wanted[:, -1], rtol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "discrepancy", "unique", "moved"), LATENT)
+def test_planned_losses_are_those_of_forecasts(name, discrepancy, unique, moved):
+    """Draw by draw, below, inside and above the fitted rows."""
+    is_the_forecast(made(name, discrepancy, unique, **moved), unique)
+
+
+@pytest.mark.parametrize(("name", "unique"), [("columns", 5e9), ("columns", None), ("rates", None)])
+def test_a_planned_run_ends_annealed_and_at_its_best_rate(name, unique):
+    is_the_forecast(saved(name), unique)
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_a_law_that_starts_from_the_base_has_the_losses_of_the_planned_base(pooled):
+    """One with a label, one of a new model and stage, and a new one; also of a point fit."""
+    fit, other = adapted(0), adapted(1)
+    point = PointFit(fit.law, TRANSFER, ORIGIN, 0.0, 0.02, 0, 0, 1.0, table=fit.table)
+    each = Pool({"transfer": fit, "other": other}) if pooled else fit
+    for model, base in (
+        (MODEL, "base 12"),
+        ({"params": 3e9, "ptpp": 100.0}, "new"),
+        (MODEL, "new"),
+    ):
+        row = grid(**model, replay=0.3, tokens=5 * model["params"]).assign(base=base)
+        loss, one = (
+            curve_of(f, PlannedRun(**model, base=base)).loss([np.log(5.0)], [0.3])[0, 0]
+            for f in (each, point)
+        )
+        np.testing.assert_allclose(loss, each.latent(row)[:, 0], rtol=1e-9)
+        np.testing.assert_allclose(one, point.predict(row), rtol=1e-12)
+    # The baseline of a source's draw is the loss that its curve starts from.
+    asked = {"max_loss": 2.4, "max_forgetting": 0.2, "replay_grid": [0.3], "confidence": 0.5}
+    asked |= MODEL | {"noise": "latent", "base": "new"}
+    limit = plan(target=each, source=adapted(2), **asked).problem.source
+    np.testing.assert_allclose(limit.curve.loss_at_zero(), limit.baseline, rtol=1e-9)
+    assert np.std(np.log(limit.baseline)) > 0.005
+    # The source table of the source domain is itself, so swapped fits are refused.
+    frame = other.table.frame
+    itself = replace(other.table, frame=frame.assign(start_loss=frame["base_loss"]))
+    with pytest.raises(BayeslawError, match="target and source are swapped"):
+        plan(target=replace(other, table=itself), source=fit, **asked)
+
+
+@pytest.mark.parametrize("name", ["chinchilla", "pool"])
+def test_probabilities_are_those_of_forecasts(name):
+    target, source, levels, held = made(name, seed=1), made(name, seed=2, **RISE), [], []
+    run, atpp, ratios, at = around_the_rows(target)
+    for fit in (target, source):
+        seeds = [fit.forecast(at, seed=k, beyond_evidence=True).samples for k in range(4)]
+        levels.append(float(np.quantile(seeds[0][:, len(at) // 2], 0.6)))
+        held.append(np.mean(np.array(seeds) <= levels[-1], (0, 1)).reshape(len(atpp), -1))
+    asked = {"max_loss": levels[0], "max_forgetting": 0.0, "baseline": levels[1], **run}
+    found = plan(target=target, source=source, **asked, replay_grid=ratios, confidence=0.1)
+    for (i, j), one in np.ndenumerate(held[0]):
+        choice, other = found.at(atpp=atpp[i], replay=ratios[j]), held[1][i, j]
+        assert choice.p_target == pytest.approx(one, abs=0.1)
+        assert choice.p_forgetting == pytest.approx(other, abs=0.1)
+        assert choice.p_both == pytest.approx(one * other, abs=0.13)
+
+
+# -- searches -------------------------------------------------------------------------------------
+
+RATIOS, FINE = np.linspace(0.05, 0.95, 7), np.linspace(0.005, 0.995, 34)
+AT = {"params": np.log(1e9), "tokens": np.log(5e9), "ptpp": np.log(60), "replay": np.log(0.25)}
+AT |= {"barrier": np.log(0.25 + 1e-5), "share": 0.25, "mixed": np.log(0.35)}
+
+
+def with_term(term):
+    """Form 1 with another term."""
+    law = load_law("form1")
+    data = Term("B", "slope_D", "-beta*log(D) + nu*log(r)")
+    rest = tuple(t for t in law.terms if t.coefficient != "B")
+    return replace(law, terms=(*rest, data, Term("G", "slope_G", term)))
+
+
+TWICE = with_term("-phi*log(D)")
+LAWS = {"form1": load_law("form1"), "curvature": Curvature().apply(load_law("chinchilla"))}
+LAWS |= {"twice": TWICE, "rising": with_term("-alpha*log(N) + phi*log(D)")}
+
+
+def at_one_stage(law, p, params, ptpp, at=AT):
+    draws = LawDraws(law, p, at)
+    return Curve((draws,), (np.arange(draws.count),), params, ptpp)
+
+
+def random_curve(rng, law, draws):
+    """Draws with curvatures of either sign and exact zeros, at a random model and stage."""
+    p = {"E": rng.uniform(0.4, 2.0, draws)}
+    for name in law.coefficients:
+        p[name] = rng.lognormal(np.log(0.2), 0.9, draws) * (rng.random(draws) > 0.02)
+    for name in law.exponents:
+        p[name] = rng.lognormal(np.log(0.3), 0.6, draws) * (rng.random(draws) > 0.02)
+        if name.startswith(("curve", "cross")):
+            p[name] = rng.normal(0, 0.15, draws) * (rng.random(draws) > 0.1)
+    return at_one_stage(law, p, np.exp(rng.uniform(18.4, 23.7)), rng.uniform(5, 300))
+
+
+def by_law(curve, replay, budgets):
+    """Loss of shape (budgets, draws) from the formula of the law."""
+    (member,) = curve.members
+    row = {"params": curve.params, "ptpp": curve.ptpp, "replay": replay, "tokens": curve.params}
+    x = member.law.covariates(pd.DataFrame([row]))
+    x["tokens"] = x["tokens"] + budgets
+    loss = member.law.loss({name: v[:, None] for name, v in member.p.items()}, x, member.at)
+    return np.broadcast_to(loss, (curve.draws, len(budgets))).T
+
+
+@pytest.mark.parametrize("name", ["form1", "curvature"])
+def test_the_asymptote_is_the_least_loss_in_pure_replay_from_the_fitted_budgets_on(name):
+    curve = replace(random_curve(np.random.default_rng(8), LAWS[name], 100), lowest=-2.0)
+    budgets = np.linspace(-2.0, np.log(1e9), 2001)
+    loss = by_law(curve, 1.0, budgets)
+    at = budgets[loss.argmin(0)]
+    inside = (at > budgets[0] + 1) & (at < budgets[-1] - 1)
+    assert inside.any() == (name == "curvature")  # plain laws decrease monotonically
+    least = curve.minimum(1.0)
+    np.testing.assert_allclose(least[inside], loss.min(0)[inside], rtol=1e-5)
+    assert (least <= loss[-1] * (1 + 1e-9)).all()
+
+
+def test_a_loss_that_vanishes_without_tokens_does_not_meet_its_limit_there():
+    """A concave deviation is extrapolated as far below the fitted budgets as forecasts are made."""
+    p = CHINCHILLA | {"curve_A": 0.0, "curve_B": -0.1, "cross_BN": 0.0}
+    p |= {"A": p["A"] * 1e9**-0.34, "B": p["B"] * 2e10**-0.28}
+    p, at = (
+        {n: np.array([v]) for n, v in p.items()},
+        {"params": np.log(1e9), "tokens": np.log(2e10)},
+    )
+    curve = replace(at_one_stage(LAWS["curvature"], p, 1e9, 20.0, at), lowest=np.log(20))
+    least = curve.extent[0]
+    assert by_law(curve, 1.0, [-16.0]) < 2
+    loss = curve.loss([-np.inf, -16.0, least - 0.1, least + 0.1], [1.0])[:, 0, 0]
+    np.testing.assert_allclose(loss, by_law(curve, 1.0, [least, least, least, least + 0.1])[:, 0])
+    nodes = np.concatenate([NODES, FAR])[:, None]
+    (reached,) = first(lambda u: curve.along(u, 1.0) <= 2.5, nodes)
+    assert curve.loss([reached], [1.0])[0, 0, 0] == pytest.approx(2.5)
+    assert reached > np.log(20)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A curve by a formula of log ATPP and replay ratio, moved for each draw."""
+
+    formula: object
+    moves: np.ndarray
+    params: float = 1e9
+
+    @property
+    def draws(self):
+        return len(self.moves)
+
+    def loss(self, budgets, replay):
+        u = np.asarray(budgets, float)
+        u = u[..., None] if u.ndim > 1 else u[:, None, None]
+        return self.formula(u, np.asarray(replay)[:, None]) + self.moves
+
+    def along(self, budgets, replay):
+        return self.formula(budgets, replay) + self.moves
+
+    def take(self, draws):
+        return replace(self, moves=self.moves[draws])
+
+
+def limits_on(target, source, max_loss=1.0, rise=0.0, baseline=1.0, confidence=0.9):
+    silent = Noise({"noise": np.zeros(target.draws)})
+    other = Limit(source, rise, silent, baseline=baseline, relative=True)
+    return Problem((Limit(target, max_loss, silent), other), confidence)
+
+
+def by_formulas(target, source, confidence=0.9, draws=500):
+    """Limits of 1 on a target, and on a source's rise over 1."""
+    moves = 0.01 * np.random.default_rng(3).standard_normal((2, draws))
+    curves = (Drawn(*each) for each in zip((target, source), moves, strict=True))
+    return limits_on(*curves, confidence=confidence)
+
+
+def test_the_monte_carlo_error_where_draws_hold_for_a_range_of_budgets():
+    """A source that forgets more, the more tokens: many draws that need less fail at the plan."""
+    problem = by_formulas(
+        lambda u, r: 1.0 + 0.005 * (2.0 - u) + 0 * r,
+        lambda u, r: 1.0 + 0.005 * (u - 3.0) + 0 * r,
+        0.33,
+        4000,
+    )
+    ratios = np.array([0.3])
+    (place,) = smallest(problem, ratios)
+    error, held_out = monte_carlo(problem, ratios, place, 1, np.random.default_rng(0))
+    low, high = np.log(error["atpp_90"])
+    assert (problem.needed(0.3) <= place[0]).mean() > 0.38
+    assert error["infeasible"] == 0
+    assert low < place[0] < high < low + 0.5
+    assert held_out == pytest.approx(0.33, abs=0.015)
+
+
+@pytest.mark.parametrize("deeper", [0.2, 0.8])
+def test_of_two_islands_the_lower_one_is_found(deeper):
+    """P(both) has an island at replay .2 and one at .8, with less budget at one of them."""
+
+    def target(u, r):
+        valley = 2 * np.minimum(np.abs(r - deeper), np.abs(r - (1 - deeper)) + 0.03)
+        return 2.0 - 0.2 * u + valley
+
+    problem = by_formulas(target, lambda u, r: 0.5 + 0 * u * r)
+    ((budget, ratio),) = smallest(problem, FINE)
+    assert ratio == pytest.approx(deeper, abs=0.01)
+    needed = np.sort(problem.limits[0].curve.moves)[problem.rank - 1]
+    assert budget == pytest.approx((1.0 + needed) / 0.2, abs=0.01)
+
+
+def test_a_feasible_window_between_the_nodes_is_found():
+    """Of .04 e-folds at one replay ratio: the target needs tokens that forgetting forbids."""
+    problem = by_formulas(
+        lambda u, r: 1.0 - 0.05 * (u - 2.011) + 3 * np.abs(r - 0.3333),
+        lambda u, r: 1.0 + 0.05 * (u - 2.69) + 0 * r,
+    )
+    fine = np.linspace(1.5, 3.5, 2001)
+    ((budget, _),) = smallest(problem, FINE)
+    most = problem.held(fine, np.array([0.3333]))[:, 0]
+    held = most >= problem.rank
+    assert 0 < held.mean() < 0.05
+    assert budget == pytest.approx(fine[held.argmax()], abs=0.005)
+    ((missed, _),) = smallest(replace(problem, confidence=0.999), FINE)
+    assert missed == np.inf
+    count, likely, _ = likeliest(problem, FINE)
+    assert max(most.max() - 2, problem.rank) <= count <= problem.draws
+    assert 2 < likely < 3
+
+
+def problems(law, baseline, count, draws=60):
+    rng = np.random.default_rng(8)
+    for _ in range(count):
+        target, source = (replace(random_curve(rng, law, draws), lowest=0.0) for _ in range(2))
+        at = rng.uniform(-2, 4)
+        one, other = (float(np.median(curve.loss([at], [0.3]))) for curve in (target, source))
+        max_loss, rise = one * rng.uniform(1.0, 1.3), rng.uniform(0, 0.3)
+        relative, confidence = bool(rng.integers(2)), rng.choice([0.1, 0.3, 0.6])
+        totals, bases = rng.normal(0, 0.01, (2, 2, draws))
+        noise = [Noise({"noise": t - b, "base": b}) for t, b in zip(totals, bases, strict=True)]
+        limit = Limit(source, rise, noise[1], baseline=baseline or other, relative=relative)
+        yield Problem((Limit(target, max_loss, noise[0]), limit), confidence)
+
+
+@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
+@pytest.mark.parametrize("baseline", [None, "asymptote"])
+def test_plans_are_the_smallest_of_brute_force(law, baseline):
+    """No budget of a fine grid that is 2 % smaller has as many draws, at any ratio searched."""
+    finite, ratios = 0, np.linspace(0.05, 0.95, 19)
+    for problem in problems(law, baseline, 3 if law.deviations else 12):
+        ((budget, ratio),) = smallest(problem, ratios)
+        if budget == -np.inf:
+            continue
+        fine = np.arange(-14, min(budget - 0.02, 14), 0.1)
+        assert (problem.held(fine, ratios) < problem.rank).all()
+        if np.isfinite(budget):
+            finite += 1
+            at = problem.held(np.array([budget, budget - 1e-9]), np.array([ratio]))[:, 0]
+            assert at[0] >= problem.rank > at[1]
+    assert finite >= 2 or baseline
+
+
+# -- the smallest plan ----------------------------------------------------------------------------
+
+
+def test_a_plan_is_the_smallest_at_which_enough_draws_meet_all_limits(fits, found):
+    target, source = losses(fits, found)
+    one, other = target <= 1.8, source <= 1.02 * BASE
+    assert (found.p_target, found.p_forgetting) == (one.mean(), other.mean())
+    assert found.p_both == (one & other).mean() >= 0.9
+    shifted = np.roll(np.arange(400), 200)  # draws of separate fits are paired at random
+    np.testing.assert_array_equal(found.problem.source.index, shifted)
+    assert found.p_failure == pytest.approx(0.1)
+    assert found.flops == 6 * 8.1e9 * found.tokens
+    assert found.tokens == 8.1e9 * found.atpp == int(found.tokens)
+    assert found.losses == pytest.approx([target.mean()])
+    assert found.forgetting == pytest.approx(np.mean(source / BASE - 1))
+    target, source = losses(fits, replace(found, tokens=found.tokens * (1 - 1e-9)))
+    assert np.mean((target <= 1.8) & (source <= 1.02 * BASE)) < 0.9
+    target, source = over_replay(fits, 0.9999 * found.tokens)
+    assert np.mean((target <= 1.8) & (source <= 1.02 * BASE), 0).max() < 0.9
+
+
+def test_limits_on_measured_losses_have_the_noise_of_a_run_and_a_seed(fits, found):
+    asked = WORLD.limits | {"baseline": BASE, "beyond_evidence": True, "replay_grid": [0.3, 0.4]}
+    noisy, again, other = (plan(**fits, **asked, seed=seed) for seed in (1, 1, 2))
+    noise = [limit.noise.total for limit in noisy.problem.limits]
+    assert np.std(noise[0]) == pytest.approx(WORLD.sigma["french"], rel=0.5)
+    target, source = losses(fits, noisy)
+    meets = (target * np.exp(noise[0]) <= 1.8) & (source * np.exp(noise[1]) <= 1.02 * BASE)
+    assert noisy.p_both == meets.mean() >= 0.9
+    assert noisy.to_dict() == again.to_dict()
+    assert found.atpp < noisy.atpp != other.atpp
+    assert noisy.measured.p_both == noisy.p_both < noisy.latent.p_both
+    assert found.latent.p_both == found.p_both > found.measured.p_both
+    for each in (noisy, found):
+        assert each.latent.tokens == each.measured.tokens == each.tokens
+
+
+@pytest.mark.parametrize("replay", [0.0, CLIP, 1 - CLIP, 1.0])
+def test_plans_at_the_ends_of_the_replay_range(replay):
+    """Pure adaptation, and pure replay, on laws that allow them."""
+    p = {"E": 1.5, "A": 0.0, "alpha": 0.3, "B": 50.0, "beta": 0.25, "nu": 0.0}
+    p |= {"C": 0.0, "gamma": 0.1, "F": 0.0, "eta": 0.3}
+    fit = replace(POINTS["source"], law=load_law("form1"), parameters=p)
+    limits = LIMITS | {"max_loss": 1.6, "max_forgetting": 0.1, "baseline": 1.5}
+    found = plan(target=fit, source=fit, **limits, replay_grid=[replay])
+    assert found.tokens == pytest.approx((50 / 0.1) ** (1 / 0.25), rel=1e-9)
+    assert found.replay == replay
+
+
+def test_laws_without_replay_or_tokens():
+    law = load_law("chinchilla")
+    table = simulate(law, CHINCHILLA, grid(params=[1e8, 1e9], tokens=[1e9, 1e10]))
+    fit = replace(POINTS["target"], law=law, parameters=CHINCHILLA, table=table)
+    asked = {"target": fit, "source": fit, **LIMITS, "max_loss": 2.2, "baseline": 2.2}
+    for ratios in (None, [0.3, 1.0]):
+        with pytest.raises(BayeslawError, match="the law chinchilla does not know replay"):
+            plan(**asked, replay_grid=ratios)
+    tokens = (410 / (2.2 - 1.7 - 400 / 8.1e9**0.34)) ** (1 / 0.28)
+    assert plan(**asked, replay_grid=[1.0]).tokens == pytest.approx(tokens, rel=1e-9)
+    never = replace(fit, law=replace(law, terms=law.terms[:1]))
+    assert plan(**asked | {"target": never, "source": never}, replay_grid=[1.0]).tokens == 0
+
+
+@pytest.mark.parametrize("unit", [1, 1e6, 1e9])
+def test_papers_plan_from_the_true_laws_in_any_unit_of_tokens(unit):
+    """With a gated exponent the unit of D is part of the law; a plan uses the law's own unit."""
+    p, (target, source) = WORLD.truth["french"], POINTS.values()
+    beta, own = p["beta"] * (1 - p["lambda_"] / (1 + 279 ** -p["zeta"])), target.law.token_unit
+    law = replace(target.law, token_unit=own * unit)
+    target = replace(target, law=law, parameters=p | {"B": p["B"] / unit**beta})
+    found = plan(target=target, source=source, **LIMITS, baseline=BASE)
+    assert found.atpp == pytest.approx(8.9, abs=0.01)
+    assert found.replay == pytest.approx(0.34, abs=0.001)
+    assert (found.p_both, found.draws, found.error) == (1, 1, {})
+    assert found.deterministic.atpp == found.atpp
+    # The paper's closed form of the threshold.
+    rest = p["E"] + p["A"] / 8.1e9 ** p["alpha"] + p["F"] / 279 ** p["eta"]
+    rest += p["C"] / (0.9 + law.epsilon) ** p["gamma"]
+    tokens = own * (p["B"] * 0.9 ** p["nu"] / (1.8 - rest)) ** (1 / beta)
+    loose = LIMITS | {"max_forgetting": 0.9, "beyond_evidence": True, "replay_grid": [0.9]}
+    found = plan(target=target, source=source, **loose, baseline=BASE)
+    assert found.tokens == pytest.approx(tokens, rel=1e-9)
+
+
+# -- several targets and sources ------------------------------------------------------------------
+
+
+def test_several_targets_are_met_jointly(fits, found):
+    """The draws of the three fits are shifted differently."""
+    asked = LIMITS | {"target": [fits["target"], posterior("french", seed=7)], "baseline": BASE}
+    more = plan(**asked | {"source": fits["source"], "max_loss": [1.8, 1.79]})
+    rows = grid(**RUN, replay=more.replay, tokens=more.tokens)
+    one, two, source = (f.latent(rows)[:, 0] for f in (*asked["target"], fits["source"]))
+    meets = np.stack([one <= 1.8, np.roll(two, 133) <= 1.79, np.roll(source, 266) <= 1.02 * BASE])
+    assert more.p_targets == (meets[0].mean(), meets[1].mean())
+    assert more.p_target == meets[:2].all(0).mean()
+    assert more.p_both == meets.all(0).mean() >= 0.9
+    assert more.pairing.startswith("independently: 3 fits")
+    assert more.atpp > found.atpp
+    impossible = plan(**asked | {"source": fits["source"], "max_loss": [1.8, 1.3]})
+    assert impossible.binds.startswith("target 2; alone, P(target 1) up to 1")
+
+
+def test_several_sources_have_limits_and_baselines_of_their_own(fits, found):
+    each = [*fits.values(), posterior("english_arabic", spread=0.006, seed=7)]
+    asked = LIMITS | {"max_forgetting": [0.02, 0.016], "baseline": [BASE, (1.001 * BASE, 0.001)]}
+    more = plan(target=each[0], source=each[1:], **asked, replay_grid=[0.3, 0.4, 0.5, 0.6])
+    rows, (_, _, limit) = grid(**RUN, replay=more.replay, tokens=more.tokens), more.problem.limits
+    pairs = zip(each, more.problem.limits, strict=True)
+    target, one, two = (fit.latent(rows)[:, 0][limit.index] for fit, limit in pairs)
+    assert np.std(limit.baseline) == pytest.approx(0.001, rel=0.2)
+    holds = [target <= 1.8, one <= 1.02 * BASE, two <= 1.016 * limit.baseline]
+    assert more.p_both == np.mean(np.all(holds, axis=0)) >= 0.9
+    assert more.p_sources == (np.mean(holds[1]), np.mean(holds[2]))
+    assert more.p_forgetting == np.mean(holds[1] & holds[2])
+    assert more.forgettings[1] == pytest.approx(np.mean(two / limit.baseline - 1))
+    assert more.atpp >= found.atpp
+    assert more.problem.names == ("target", "forgetting 1", "forgetting 2")
+    assert more.to_dict()["limits"]["max_forgetting"] == [0.02, 0.016]
+    assert list(more.spread.index) == ["target", "source 1", "source 2"]
+    assert set(more.sensitivity()["quantity"]) == {"max_loss", "max_forgetting", "baseline"}
+
+
+def test_each_limit_has_the_noise_and_the_baseline_of_its_own_draws():
+    """Of several targets and sources, also where the draws are thinned."""
+    scales, noisy = [0.001, 0.03, 0.002, 0.04], []
+    for k, scale in enumerate(scales):
+        fit = posterior("french" if k < 2 else "english_arabic", seed=k)
+        noisy.append(replace(fit, draws=fit.draws.assign(sigma=0 * fit.draws["sigma"] + scale)))
+    asked = RUN | {"max_loss": [1.8, 1.9], "max_forgetting": [0.05, 0.2], "confidence": 0.3}
+    asked |= {"baseline": [BASE, (BASE, 0.05)], "replay_grid": [0.4]}
+    problem = plan(target=noisy[:2], source=noisy[2:], **asked).problem
+    sizes = [np.median(np.abs(limit.noise.total)) for limit in problem.limits]
+    np.testing.assert_allclose(sizes, 0.7 * np.array(scales), rtol=0.2)
+    # The baselines are in the order of the draws of their own source.
+    starts = BASE + 0.05 * np.random.default_rng([0, 11]).standard_normal(400)
+    limit = problem.limits[3]
+    np.testing.assert_array_equal(limit.baseline, starts[limit.index])
+    some = np.array([399, 5, 250, 12])
+    whole, part = (np.array(p.excesses([2.0], [0.4])) for p in (problem, problem.take(some)))
+    np.testing.assert_array_equal(part, whole[..., some])
+
+
+# -- baselines ------------------------------------------------------------------------------------
+
+
+def test_baselines_that_are_computed_or_measured(fits, found):
+    loose = LIMITS | {"max_forgetting": 0.1, "confidence": 0.7}
+    asymptote = plan(**fits, **loose, baseline="asymptote")
+    floor = fits["source"].latent(grid(**RUN, replay=1.0, tokens=1e300))[:, 0]
+    target, source = losses(fits, asymptote)
+    assert asymptote.p_both == np.mean((target <= 1.8) & (source <= 1.1 * np.roll(floor, 200)))
+    nats = plan(**fits, **LIMITS | {"max_forgetting": 0.02 * BASE}, relative=False)
+    assert nats.atpp == pytest.approx(found.atpp, rel=1e-9)
+    assert "tokens = 0" in nats.baseline  # of the table
+    unsure = plan(**fits, **LIMITS, baseline=(BASE, 0.01), replay_grid=[0.4])
+    assert unsure.problem.source.baseline.mean() == pytest.approx(BASE, abs=2e-3)
+    assert unsure.problem.source.baseline.std() == pytest.approx(0.01, rel=0.15)
+    assert unsure.deterministic_problem.source.baseline == pytest.approx(BASE, abs=2e-3)
+    assert "with sd 0.01" in unsure.baseline
+
+
+def test_baseline_of_a_law_that_has_a_value_at_zero():
+    """The law's loss at D = 0 against one by hand; limits that it meets need no tokens."""
+    p = {"E": 1.5, "A": 100.0, "alpha": 0.3, "F": 0.5, "eta": 0.3, "phi": 0.01, "rho": 1.0}
+    p |= {"G": 0.2, "xi": 2.0, "omega": 2.0}
+    source = replace(POINTS["source"], law=load_law("forgetting"), parameters=p)
+    start = 1.5 + 100 / 8.1e9**0.3 + 0.5 / (8.1e9**0.01 * 279**0.3)
+    asked = LIMITS | {"target": POINTS["target"], "source": source, "beyond_evidence": True}
+    own, given = (plan(**asked, baseline=b) for b in ("law", start))
+    assert own.best is None
+    assert (own.atpp, own.forgetting) == pytest.approx((given.atpp, given.forgetting), rel=1e-9)
+    assert own.baseline.startswith("source law's own loss at D = 0")
+    with pytest.raises(BayeslawError, match="one of 'asymptote', 'law'"):
+        plan(**asked)
+    fit = replace(source, parameters=p | {"A": 0.0, "F": 0.0, "phi": 0.3})
+    none = plan(target=fit, source=fit, **LIMITS | {"max_loss": 3.0}, baseline="law")
+    assert (none.status, none.tokens, none.p_both) == ("feasible", 0, 1)
+    assert none.deterministic.tokens == 0
+    assert (none.sensitivity()["held"] == 1).all()
+
+
+def test_baseline_of_a_numbered_base_on_the_domain_of_the_source(fits):
+    table, run = fits["source"].table, PlannedRun(**RUN, base="11")
+    rows = pd.concat([table.frame, table.baselines], ignore_index=True)
+    rows["base"] = rows.groupby(["params", "ptpp"]).ngroup().astype(float)
+    rows.loc[0, "base"] = np.nan
+    other = rows[rows["tokens"] == 0].assign(domain="greek", loss=9.0)
+
+    def source_with(parts):
+        read = bl.from_frame(pd.concat(parts))
+        read = replace(table, frame=read.frame, baselines=read.baselines)
+        return replace(fits["source"], table=read)
+
+    fit = source_with([rows, other])
+    assert planned_run.planned_base([fit], replace(run, base=None))[0] == "11"
+    assert baseline_of(None, fit, run)[0] == pytest.approx(BASE)
+    with pytest.raises(BayeslawError, match="0 rows with tokens = 0"):
+        baseline_of(None, source_with([rows[rows["tokens"] > 0], other]), run)
+
+
+# -- bases, sizes and shares of the variance ------------------------------------------------------
+
+TAU, NEW = 0.02, PlannedRun(**RUN, base="new")
+JOINT = {
+    "joint": "ab12",
+    "correlation": {"base": [[1, 0.9], [0.9, 1]], "size": [[1, 0.9], [0.9, 1]]},
+}
+DOMAINS = ("french", "english_arabic")
+
+
+def labelled(domain, tau=TAU, **settings):
+    """A posterior with an effect of each base, .01 at the one named "big" and zero elsewhere."""
+    fit = posterior(domain)
+    big = fit.table.frame.eval("params == 8.1e9 and ptpp == 31")
+    name = np.where(big, "31", fit.table.frame["params"].astype(str))
+    frame = fit.table.frame.assign(base=name)
+    frame.loc[frame.index[-1], ["params", "ptpp", "base"]] = 8.1e9, 279, "big"
+    names, rng = np.unique(frame["base"]), np.random.default_rng(3)
+    effect = 0.001 * rng.standard_normal((4, 100, len(names))) + 0.01 * (names == "big")
+    draws = fit.draws.assign_coords(base=names).assign(
+        tau_base=(("chain", "draw"), np.full((4, 100), tau)),
+        base_effect=(("chain", "draw", "base"), effect),
+    )
+    spec, table = replace(fit.spec, effects=("base",)), replace(fit.table, frame=frame)
+    return replace(fit, spec=spec, table=table, draws=draws, settings=settings)
+
+
+def test_a_fitted_base_has_its_posterior_and_a_new_one_is_drawn():
+    fit = labelled("french")
+    known, new = (deviations([fit], replace(NEW, base=name))[0].base for name in ("big", "new"))
+    assert np.median(known) == pytest.approx(0.01, abs=3e-4)
+    assert known.std() == pytest.approx(0.001, rel=0.2)
+    assert np.median(new) == pytest.approx(0, abs=3e-3)
+    assert new.std() == pytest.approx(TAU, rel=0.15)
+
+
+def test_the_base_is_the_only_one_of_its_model_and_stage():
+    """One may be labelled "new": the name is then that base's."""
+
+    def base(fit, ptpp=279, name=None):
+        return planned_run.planned_base([fit], PlannedRun(8.1e9, ptpp, name))
+
+    fit = labelled("french")
+    assert base(fit) == ("big", "base big, with rows of its own")
+    for label, text in (base(fit, name="new"), base(fit, ptpp=200)):
+        assert (label, text[:10]) == ("new", "a new base")
+    for name, says in (
+        ("bigg", r"base 'bigg'; did you mean 'big'"),
+        ("31", r"'31' has params = 8"),
+    ):
+        with pytest.raises(BayeslawError, match=says):
+            base(fit, name=name)
+    frame = fit.table.frame.assign(base=fit.table.frame["base"].replace("big", "new"))
+    draws = fit.draws.assign_coords(base=[*fit.draws["base"].values[:-1], "new"])
+    renamed = replace(fit, table=replace(fit.table, frame=frame), draws=draws)
+    for name in (None, "new"):
+        assert base(renamed, name=name) == ("new", "base new, with rows of its own")
+    with pytest.raises(BayeslawError, match="a base is labelled 'new'"):
+        base(renamed, ptpp=200)
+    effect, big = deviations([renamed], NEW), deviations([fit], replace(NEW, base="big"))
+    np.testing.assert_array_equal(effect[0].base, big[0].base)
+
+
+def test_the_effect_of_the_base_cancels_against_a_computed_baseline():
+    """The un-adapted model has it as well; against a measured baseline it does not cancel."""
+    counts = {}
+    for tau in (1e-6, 0.05):
+        source = labelled("english_arabic", tau)
+        curve, (noise,) = curve_of(source, NEW), deviations([source], NEW)
+        silent = replace(noise, parts=noise.parts | {"noise": 0 * noise.total})
+        for baseline, atpp in (("asymptote", 8.0), (BASE, 9.0)):
+            limit = Limit(curve, 0.1, silent, baseline=baseline, relative=True)
+            counts[tau, baseline] = limit.value(np.log([atpp]), [0.4])
+    np.testing.assert_allclose(counts[1e-6, "asymptote"], counts[0.05, "asymptote"])
+    assert np.std(counts[0.05, BASE]) > 2 * np.std(counts[1e-6, BASE])
+
+
+@pytest.mark.parametrize(("joint", "wanted", "near"), [(JOINT, 0.9, 0.05), ({}, 0.0, 0.15)])
+def test_new_groups_of_joint_fits_are_correlated(joint, wanted, near):
+    places = [joint | ({"place": k} if joint else {}) for k in range(2)]
+    fits = [labelled(domain, **place) for domain, place in zip(DOMAINS, places, strict=True)]
+    one, two = (each.base for each in deviations(fits, NEW))
+    assert np.corrcoef(one, two)[0, 1] == pytest.approx(wanted, abs=near)
+
+
+def test_shares_of_the_variance_of_a_new_base():
+    target, source = (labelled(domain, 0.004) for domain in DOMAINS)
+    asked = WORLD.limits | {"baseline": BASE, "beyond_evidence": True, "base": "new"}
+    found = plan(target=target, source=source, **asked, replay_grid=[0.3, 0.4])
+    shares, limit = found.spread.drop(columns="sd"), found.problem.targets[0]
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    latent = np.log(limit.curve.loss([found.budget], [found.replay])[0, 0])
+    total = found.spread.loc["target", "sd"]
+    assert total == pytest.approx((latent + limit.noise.total).std(), rel=0.1)
+    assert shares.loc["target", "base"] == pytest.approx(0.004**2 / total**2, rel=0.3)
+    assert shares.loc["target", "law"] == pytest.approx(0, abs=1e-12)
+
+
+def test_the_share_of_the_law_is_the_variance_between_the_members_of_a_pool(fits):
+    low = fits["target"]
+    high = replace(low, draws=low.draws.assign(L_ref=1.02 * low.draws["L_ref"]))
+    pool = Pool({"low": low, "high": high}, {"low": 3.0, "high": 1.0})
+    limits = WORLD.limits | {"max_loss": 1.9, "max_forgetting": 0.1, "baseline": BASE}
+    found = plan(target=pool, source=fits["source"], **limits, replay_grid=[0.4])
+    row = grid(**RUN, replay=found.replay, tokens=found.tokens)
+    one, two = (np.log(member.latent(row)[:, 0]) for member in (low, high))
+    between = 0.25 * 0.75 * (two.mean() - one.mean()) ** 2
+    within = 0.75 * one.var() + 0.25 * two.var() + found.problem.targets[0].noise.total.var()
+    target = found.spread.loc["target"]
+    assert target["sd"] ** 2 == pytest.approx(between + within, rel=0.1)
+    assert target["law"] == pytest.approx(between / (between + within), rel=0.1)
+
+
+def test_new_sizes_of_joint_fits_have_correlated_effects(fits):
+    """At a size without rows, beside fits whose fitted sizes have no effect."""
+    joint = []
+    for place, fit in enumerate(fits.values()):
+        sizes = np.unique(fit.table.frame["params"].astype(float).astype(str))
+        draws = fit.draws.assign_coords(size=sizes).assign(
+            tau_size=(("chain", "draw"), np.full((4, 100), TAU)),
+            size_effect=(("chain", "draw", "size"), np.zeros((4, 100, len(sizes)))),
+        )
+        spec, about = replace(fit.spec, effects=("size",)), JOINT | {"place": place}
+        joint.append(replace(fit, spec=spec, draws=draws, settings=about))
+    limits = LIMITS | {"params": 4e9, "max_loss": 1.95, "max_forgetting": 0.1, "baseline": BASE}
+    asked = limits | {"confidence": 0.6, "replay_grid": [0.4], "beyond_evidence": True}
+    found = plan(target=joint[0], source=joint[1], **asked)
+    row, effects = grid(params=4e9, ptpp=279, replay=0.4, tokens=4e10), []
+    for limit, fit in zip(found.problem.limits, joint, strict=True):
+        loss = limit.curve.loss([np.log(10.0)], [0.4])[0, 0]
+        effects.append(np.log(loss / fit.latent(row)[:, 0]))
+    assert found.pairing.startswith("jointly")
+    assert np.std(effects, axis=1) == pytest.approx([TAU, TAU], rel=0.15)
+    assert np.corrcoef(effects)[0, 1] == pytest.approx(0.9, abs=0.05)
+    assert found.spread.loc["target", "size"] > 0.5
+
+
+def test_the_effect_of_a_new_size_is_taken_where_the_plan_lies():
+    """With few sizes it depends on tokens, by the response of the law."""
+    target = saved("curvature")
+    source = replace(target, draws=target.draws.assign(L_ref=1.01 * target.draws["L_ref"]))
+    row = grid(params=4e9, tokens=8e10)
+    most, baseline = (float(np.median(fit.latent(row))) for fit in (target, source))
+    asked = {"max_loss": most, "max_forgetting": 0.01, "baseline": baseline, "confidence": 0.5}
+    asked |= {"params": 4e9, "replay_grid": [1.0], "noise": "latent", "allow_unconverged": True}
+    found = plan(target=target, source=source, **asked, beyond_evidence=True)
+    assert found.run.tokens == pytest.approx(found.tokens, rel=0.1)
+
+
+# -- choices, Monte Carlo error, and what binds ---------------------------------------------------
+
+
+def problem_of(draws, max_loss=1.8, rise=0.02):
+    """The limits on latent losses of posteriors of so many draws."""
+    curves = (curve_of(fit, PlannedRun(**RUN)) for fit in both(draws).values())
+    return limits_on(*curves, max_loss, rise, BASE)
+
+
+def errors(problem, ratios, place, seeds=1):
+    """Monte Carlo errors and held-out probabilities of a plan, for each seed."""
+    rngs = map(np.random.default_rng, range(seeds))
+    return [monte_carlo(problem, ratios, place, 1, rng) for rng in rngs]
+
+
+def test_infeasible_plans_say_what_binds_and_what_is_likeliest(fits):
+    tight = plan(**fits, **LIMITS | {"max_loss": 1.7}, baseline=BASE)
+    assert (tight.status, tight.atpp) == ("infeasible", np.inf)
+    assert np.isnan(tight.p_both)
+    assert tight.binds.startswith("target;")
+    assert json.loads(json.dumps(tight.to_dict(), allow_nan=False))["atpp"] is None
+    # The largest fraction of draws that meets both limits, within the evidence or anywhere.
+    target, source = over_replay(fits, 1e290)
+    most = ((target <= 1.7) & (source <= 1.02 * BASE)).mean(0).max()
+    best = likeliest(replace(tight.problem, beyond=None), tight.replay_grid)[0] / 400
+    assert 0.05 < most <= best <= most + 0.02 < 0.9
+    assert tight.best.p_both < best
+    assert "% within the evidence" in tight.verdict
+    never = plan(**fits, **LIMITS | {"max_forgetting": -0.3}, baseline=BASE)
+    assert never.binds.startswith("forgetting;")
+    assert never.best.p_both == 0
+
+
+def test_replicates_search_the_ratios_that_are_optimal_for_resampled_draws():
+    """Against plans of resampled draws by a fine grid of all ratios."""
+    problem = problem_of(100)
+    ((error, _),) = errors(problem, FINE, *smallest(problem, FINE))
+    needed = np.array([problem.needed(ratio, 1e-3) for ratio in FINE])
+    index = np.random.default_rng(0).integers(100, size=(400, 100))
+    budgets = np.sort(needed[:, index])[..., problem.rank - 1]
+    assert error["replay"] == pytest.approx(np.std(FINE[budgets.argmin(0)]), rel=0.3)
+    assert error["atpp"] == pytest.approx(np.std(np.exp(budgets.min(0))), rel=0.3)
+
+
+def test_monte_carlo_error_and_held_out_probability_at_a_fixed_ratio():
+    """There a plan of some draws is an order statistic of the budgets that they need."""
+    problem, ratios = problem_of(100), np.array([0.4])
+    (place,) = smallest(problem, ratios)
+    needed = problem.needed(0.4, 1e-12)
+    assert place[0] == pytest.approx(np.sort(needed)[89], abs=1e-9)
+    index = np.random.default_rng(0).integers(100, size=(20_000, 100))
+    ends = np.quantile(np.sort(np.exp(needed)[index])[:, 89], (0.05, 0.95))
+    found = errors(problem, ratios, place, seeds=40)
+    mean = np.mean([error["atpp_90"] for error, _ in found], axis=0)
+    np.testing.assert_allclose(mean, ends, rtol=0.02)
+    one, two = needed[:50], needed[50:]
+    wanted = [np.mean(b <= np.sort(a)[44]) for a, b in ((one, two), (two, one))]  # 45 of 50 draws
+    assert wanted != [0.9, 0.9]
+    assert found[0][1] == pytest.approx(np.mean(wanted), abs=1e-12)
+
+
+def test_a_block_is_the_draws_per_effective_draw_rounded_up(fits):
+    source = replace(fits["source"], convergence=replace(GOOD, ess_bulk=60, divergences=3))
+    asked = LIMITS | {"allow_unconverged": True, "beyond_evidence": True, "replay_grid": [0.4]}
+    found = plan(target=fits["target"], source=source, **asked, baseline=BASE)
+    assert "3 divergences" in " ".join(found.unconverged)
+    assert found.error["block"] == 7
+
+
+def test_the_rank_of_a_confidence():
+    cases = [(0.9, 10, 9), (0.9, 4000, 3600), (0.95, 20, 19), (0.91, 10, 10), (0.5, 3, 2)]
+    for confidence, draws, rank in (*cases, (0.01, 10, 1)):
+        assert by_formulas(np.add, np.add, confidence, draws).rank == rank
+
+
+# -- the result -----------------------------------------------------------------------------------
+
+
+def test_deterministic_plan_has_its_failure_probability(fits, found):
+    given = plan(**fits, **LIMITS, baseline=BASE, point=[*POINTS.values()])
+    document = json.loads(json.dumps(given.to_dict(), allow_nan=False))
+    assert document["deterministic"]["atpp"] == pytest.approx(8.9, abs=0.1)
+    assert document["deterministic"]["replay"] == pytest.approx(0.34, abs=0.01)
+    target, source = losses(fits, given.deterministic)
+    risk = 1 - np.mean((target <= 1.8) & (source <= 1.02 * BASE))
+    assert document["deterministic"]["p_failure"] == pytest.approx(risk)
+    assert risk > 0.5  # both limits bind at the optimum, so half of the draws or more violate one
+    assert document["atpp"] > document["deterministic"]["atpp"]
+    assert given.point == "point fits as given"
+    assert found.deterministic.atpp == pytest.approx(8.9, rel=0.2)
+    assert found.point == "posterior medians of the reference coordinates"
+
+
+BEYOND = "feasible, beyond the evidence"
+VERDICTS = [
+    (True, {}, "feasible", ""),
+    (True, {"replay_grid": [0.7]}, BEYOND, "0.2 of replay (bands were tested to 0.15)"),
+    (False, {"replay_grid": [0.9], "beyond_evidence": True}, BEYOND, "0.4 of replay (bands"),
+    (False, {"max_loss": 100, "max_forgetting": 1}, "feasible", "decades of tokens"),
+]
+
+
+@pytest.mark.parametrize(("pooled", "asked", "status", "words"), VERDICTS)
+def test_a_plan_has_the_verdict_of_the_check_there(fits, pooled, asked, status, words):
+    """A plan within the evidence comes first, and a cheaper one beyond stands beside it."""
+    target = Pool({"one": fits["target"], "other": posterior("french", seed=1)})
+    both = fits | ({"target": target} if pooled else {})
+    found = plan(**both, **LIMITS | {"baseline": BASE} | asked)
+    assert found.status == status
+    assert str(found).startswith(f"Plan: {status}: {found.atpp:.3g} ATPP at ")
+    assert str(found).count("No evidence") == bool(found.evidence) == bool(words)
+    assert words in found.evidence
+    row, columns = grid(**RUN, replay=found.replay, tokens=found.tokens), fits["target"].columns
+    located = bl.locate(fits["target"].table, row, columns)
+    assert (evidence(located, columns)[0] == "ok") == (status == "feasible")
+    if "max_loss" not in asked:
+        assert found.cheaper is None
+    else:
+        assert found.cheaper.atpp < 1e-3 < found.atpp
+        assert found.cheaper.p_both >= 0.9
+        assert "beyond the evidence" in str(found)
+
+
+def test_what_lies_outside_the_rows_is_said_once_in_the_words_of_the_check(fits):
+    """Anchors at PTPP 279 are of the smallest size only, so that a corner is empty."""
+    row = grid(**RUN, replay=[0.4, 0.7], tokens=16 * 8.1e9)
+    level, words, (far, exact) = planned_run.extrapolations(fits, row[:1])
+    away = bl.locate(fits["target"].table, row[:1])["decades"].item()
+    start = f"target and source: extrapolation by {away:.2g} decades"
+    assert (level, words, far) == ("ok", "", f"{start}, each covariate within its range.")
+    assert exact.startswith("target and source: The law is taken as exact")
+    level, words, texts = planned_run.extrapolations(fits, row[1:].assign(tokens=8.1e15))
+    assert level == "no evidence"
+    assert "decades of tokens (bands were tested to 0.83) and 0.2 of replay (bands" in words
+    assert not any("No evidence" in text or "millions" in text for text in texts)
+
+
+def test_frontier_surface_and_sensitivity(found):
+    frontier = found.frontier()
+    assert (np.diff(frontier["atpp"]) > 0).all()
+    assert (frontier["p_both"] >= frontier["confidence"]).all()
+    assert frontier.query("confidence == 0.9")["atpp"].item() == found.atpp
+    surface = found.surface([0.0, found.atpp], [0.1, found.replay])
+    assert surface.loc[found.atpp, found.replay] == found.p_both
+    assert surface.loc[0.0, 0.1] == 0
+    for _, moved in found.sensitivity().groupby("quantity"):
+        down, up = moved["atpp"]
+        assert down > found.atpp > up
+        assert moved["held"].iloc[0] < found.p_both < moved["held"].iloc[1]
+
+
+def test_a_choice_of_ones_own_and_a_cap(found):
+    own = found.at(atpp=found.atpp, replay=found.replay)
+    assert own.tokens == pytest.approx(found.tokens, rel=1e-9)
+    assert own.p_both == found.p_both
+    for budget in (np.inf, 1e4):
+        assert choice_at(found.problem, budget, 0.5) is INFEASIBLE
+    assert choice_at(found.problem, 599.0, 0.5).p_both > 0
+    capped = found.within(tokens=0.8 * found.tokens)
+    assert capped.tokens <= 0.8 * found.tokens
+    shares = found.surface([0.8 * found.atpp], np.linspace(0.005, 0.995, 331))
+    assert capped.p_both >= shares.to_numpy().max()
+    assert found.within(flops=0.8 * found.flops) == capped
+    assert found.within(tokens=found.tokens).p_both >= 0.9 - 2 / 400  # one or two draws
+
+
+def test_least_expected_loss_at_a_budget(fits, found):
+    best = found.least_loss(tokens=2e11)
+    target, source = over_replay(fits, 2e11)
+    kept = np.mean(source <= 1.02 * BASE, 0) >= 0.9
+    assert target.mean(0)[kept].min() >= best.losses[0] - 1e-9
+    assert found.least_loss(tokens=1e10).atpp == np.inf  # forgetting cannot be kept
+
+
+def test_how_far_a_choice_can_be_moved(found):
+    near = found.around(atpp=1.5 * found.atpp, replay=found.replay)
+    assert near["atpp"][0] == pytest.approx(found.atpp, rel=1e-4)
+    assert found.at(atpp=1.5 * found.atpp, replay=near["replay"][0]).p_both >= 0.9
+
+
+def test_where_to_stop(found):
+    after = np.array([0, 1e9]) + found.stop(0.002, 1e9).tokens
+    one, two = (found.at(atpp=d / 8.1e9, replay=found.replay).losses[0] for d in after)
+    assert one - two == pytest.approx(0.002, rel=1e-3)
+
+
+# -- mistakes -------------------------------------------------------------------------------------
+
+TWO = {"source": lambda fits: [fits["source"]] * 2}
+COPY = {"target": lambda fits: replace(fits["source"], draws=fits["source"].draws.copy())}
+UNSURE = {"source": lambda fits: replace(fits["source"], convergence=replace(GOOD, divergences=3))}
+# Arguments, or functions that make them of the fits; and what the error says.
+MISTAKES = [
+    ({"confidence": 1.0}, "confidence=1 is not between 0 and 1"),
+    ({"confidence": 90}, "confidence=90 is not between 0 and 1"),
+    ({"params": 0}, "params=0: give a positive number"),
+    ({"ptpp": None}, "a plan needs ptpp="),
+    ({"max_loss": np.inf}, "max_loss=inf: give a positive number"),
+    ({"max_forgetting": -1}, "max_forgetting=-1: 0.02 allows"),
+    ({"max_forgetting": 2}, "give a fraction, not a percentage; 0.02 allows a rise of 2 %"),
+    ({"confidense": 0.9}, "unknown argument 'confidense'; did you mean 'confidence'"),
+    ({"max_cvar": 0.0}, "max_cvar= was removed: lower the limit"),
+    ({"baseline": "asymptot"}, "did you mean 'asymptote'"),
+    ({"baseline": -2.0}, "baseline=-2: give a source loss"),
+    ({"baseline": (BASE, -1)}, "standard deviation"),
+    ({"baseline": "law"}, r"at D = 0.*one of 'asymptote'"),
+    ({"baseline": None, "ptpp": 100}, r"0 rows with tokens = 0.*no value at D = 0"),
+    ({"baseline": None, "source": POINTS["source"]}, "No baseline.*no value at D = 0"),
+    ({"base": "big"}, "no column base"),
+    ({"noise": "none"}, "unknown noise 'none'"),
+    ({"noise": None, "target": POINTS["target"]}, "has no noise"),
+    ({"unique_tokens": -1}, "unique_tokens=-1: give a positive number"),
+    ({"unique_tokens": 1e9}, "does not know what repeated tokens are worth"),
+    ({"replay_grid": [30]}, "replay ratios lie in"),
+    ({"replay_grid": []}, "replay ratios lie in"),
+    ({"target": lambda fits: fits["source"]}, "target and source are one posterior"),
+    (COPY, "target and source are one posterior"),  # as of one file that is given twice
+    ({"target": lambda fits: [fits["target"]] * 2}, "2 targets and 1 limits"),
+    (TWO | {"baseline": [BASE, BASE]}, "2 sources and 1 of max_forgetting"),
+    (TWO | {"max_forgetting": [0.02, 0.1]}, "2 sources and 1 of baseline"),
+    (TWO | {"max_forgetting": [0, 0.1], "baseline": [BASE, "law"]}, "only the first source"),
+    (UNSURE, "3 divergences"),
+    # Twice as far as bands were measured.
+    ({"replay_grid": [0.9]}, r"no plan within the evidence.* 0\.4 of replay .*: ask for"),
+    ({"ptpp": 279e2}, r"plan: No evidence: rows lie up to 2 decades of PTPP .*: ask for"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "says"), MISTAKES, ids=[says[:30] for _, says in MISTAKES])
+def test_mistakes_are_told(fits, wrong, says):
+    wrong = {name: value(fits) if callable(value) else value for name, value in wrong.items()}
+    with pytest.raises(BayeslawError, match=says):
+        plan(**fits | LIMITS | {"baseline": BASE} | wrong)
+
+
+def test_mistakes_about_a_plan_are_told(found):
+    for call, says in (
+        (lambda: found.within(tokens=0), "positive cap"),
+        (lambda: found.least_loss(), "fixed budget"),
+        (lambda: found.stop(0), "positive nats and tokens"),
+        (lambda: found.at(atpp=0, replay=0.3), "atpp=0: give a positive number"),
+        (lambda: found.at(atpp=5, replay=1.3), "replay ratios lie in"),
+    ):
+        with pytest.raises(BayeslawError, match=says):
+            call()
