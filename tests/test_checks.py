@@ -38,9 +38,6 @@ def ahead():
     return bl.simulate("chinchilla", CHINCHILLA, design, sigma=0.003, seed=2)
 
 
-# -- the whole ------------------------------------------------------------------------------------
-
-
 def test_a_check_of_two_stages_is_one_document():
     found = bl.check(saved("two_stages"), LATE)
     words, text = " ".join(found["directions"].words), " ".join(str(found).split())
@@ -49,8 +46,10 @@ def test_a_check_of_two_stages_is_one_document():
     low, high = record["losses"]
     assert f"moves from {low:.4g} nats (eta {record['values'][0]:.2g}) to {high:.4g}" in words
     assert high - low > 0.01
+    width = saved("two_stages").spec.priors["eta"].kwargs["sigma"]
+    wanted = sorted(0.33 * np.exp(width * stats.norm.ppf([0.05, 0.95])))
+    assert sorted(record["values"]) == pytest.approx(wanted, rel=0.05)
     assert found["directions"].facts["share_own"] > 0.5
-    assert found["directions"].frame["leader"].tolist() == ["eta"]
     assert "2 values cannot identify a curvature" in " ".join(found["extrapolation"].words)
     assert found["left out"].frame.columns.tolist() == ["elpd", "pit", "pareto_k"]
     document = found.to_dict()
@@ -85,33 +84,15 @@ def test_checks_without_rows_of_unconverged_fits_and_of_other_names_of_columns()
     assert str(bl.check(saved("plain"), NEW)) == str(bl.check(saved("plain"), symbols))
 
 
-@pytest.mark.slow
-def test_false_alarms():
-    """Sound fits inside their range: the parts that test at 1 % seldom say caution."""
-    how = {"draws": 300, "tune": 300, "chains": 2, "retry": False, "discrepancy": "none"}
-    alarms, design = [], small().frame[["params", "tokens"]]
-    for seed in range(12):
-        table = bl.simulate("chinchilla", CHINCHILLA, design, sigma=0.003, seed=seed)
-        found = bl.check(bl.fit("chinchilla", table, seed=seed, **how))
-        alarms += [found[name].level != "ok" for name in ("cells", "left out")]
-        assert found["directions"].level == "ok"
-    # 24 tests at 1 %: more than 2 in 1 run of 500, and in 19 of 20 if a quarter were alarms.
-    assert sum(alarms) <= 2
-
-
-# -- held-out rows --------------------------------------------------------------------------------
-
-
 def test_bands_that_hold_pass_and_those_that_miss_all_large_sizes_failed_here(ahead):
     plain = saved("plain")
     part = parts.judge_held_out(plain, ahead)
     assert part.level == "ok"
     assert part.facts["groups"] == 6
     low, high = plain.forecast(ahead).quantile([0.05, 0.95])
-    inside = (low <= ahead.loss) & (ahead.loss <= high)
+    inside = ahead.loss == np.clip(ahead.loss, low, high)
     assert f"holds {inside.sum()} of 24 losses" in part.words[0]
-    by_size = pd.Series(inside).groupby(ahead.frame["params"]).mean().sum()
-    assert part.facts["held"] == pytest.approx(by_size)
+    assert part.facts["held"] == pytest.approx(inside.reshape(6, 4).mean(1).sum())
     one = parts.judge_held_out(plain, ahead.query("params == 4e9"))
     assert one.level == "caution"
     assert "1 group of rows cannot show that bands hold." in one.words
@@ -165,9 +146,6 @@ def test_groups_are_sizes_or_finer_and_the_binomial_is_continued_to_fractions():
     assert at_most(3, 6, 0.9) < at_most(3.5, 6, 0.9) < at_most(4, 6, 0.9)
 
 
-# -- cells, bounds and outliers -------------------------------------------------------------------
-
-
 def test_cells_find_the_one_that_differs():
     fit, frame = saved("two_stages"), saved("two_stages").table.frame
     off = (frame["params"] == 1.4e9) & (frame["ptpp"] == 31) & (frame["replay"] == 0.25)
@@ -180,15 +158,11 @@ def test_cells_find_the_one_that_differs():
 
 
 def test_bounds_at_a_later_stage_are_of_the_formula_and_violations_are_found():
-    fit = saved("two_stages")
-    seen, step = fit.table.frame, np.log(279 / 15) / np.log(31 / 15)
-    one, two = (seen.query(f"ptpp == {p}")["loss"].mean() for p in (15, 31))
+    fit, step = saved("two_stages"), np.log(279 / 15) / np.log(31 / 15)
+    one, two = (fit.table.query(f"ptpp == {p}").loss.mean() for p in (15, 31))
     row = findings.stage_bounds(fit, FRENCH.query("ptpp >= 31").frame).loc[279]
-    assert row["lower"] == pytest.approx(two - (step - 1) * (one - two))
-    assert row["upper"] == pytest.approx(two)
-    sigma = float(fit.draws["sigma"].median())
-    early, late = (np.linalg.norm(seen.query(f"ptpp == {p}")["loss"]) / 84 for p in (15, 31))
-    assert row["lower_sd"] == pytest.approx(sigma * np.hypot((step - 1) * early, step * late))
+    wanted = [two - (step - 1) * (one - two), two]
+    assert row[["lower", "upper"]].tolist() == pytest.approx(wanted)
     anchored, last = replace(fit, table=ANCHORED), ANCHORED.frame["ptpp"] == 279
     assert findings.judge_bounds(anchored, None).level == "ok"
     wrong = with_losses(anchored, ANCHORED.loss * np.where(last, 0.9, 1))
@@ -212,7 +186,6 @@ def test_outliers_are_named_and_the_forecast_without_them_is_narrower():
     assert part.frame["label"].tolist() == ["shape 3"]
     assert "run shape 3 (+4" in part.words[0]
     assert part.facts["half_width_without"] < part.facts["half_width"] / 2
-    assert f"± {part.facts['half_width_without']:.2g} % instead of" in part.words[1]
     assert part.level == "ok"  # the wide band allows for the move
     plain = saved("plain")
     off = with_losses(plain, small().loss * np.where(np.arange(20) == 7, 1.1, 1))
@@ -221,9 +194,6 @@ def test_outliers_are_named_and_the_forecast_without_them_is_narrower():
     where = "the row at params 300M, tokens 10B (+"
     assert part.words[0].startswith(f"Farthest from the others, in loss: {where}")
     assert parts.judge_outliers(plain, None).frame.empty
-
-
-# -- directions and curvature ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -246,27 +216,10 @@ def test_two_stages_do_not_determine_eta_and_anchors_do(name, rank, leaders):
     assert "not determined" not in " ".join(findings.judge_directions(anchored, LATE.frame).words)
 
 
-def test_the_jacobian_is_the_derivative_of_the_log_loss():
-    """Against central differences of the law in paper coordinates."""
-    fit = saved("two_stages")
-    law, prior, sigma = fit.law, prior_draws(fit), float(np.median(fit.values()["sigma"]))
-    names, matrix = findings.directions(fit, prior)
-    middle = {n: float(np.median(v)) for n, v in fit.values().items() if n in names}
-
-    def log_loss(name, step):
-        paper = law.to_paper(middle | {name: middle[name] + step}, fit.at)
-        return np.log(law.loss(paper, law.covariates(fit.table.frame)))
-
-    for name, column in zip(names, matrix.T, strict=True):
-        step = 1e-5 * middle[name]
-        slope = (log_loss(name, step) - log_loss(name, -step)) / (2 * step)
-        wanted = slope * findings.spread(prior[name]) / sigma
-        np.testing.assert_allclose(column, wanted, rtol=1e-5, atol=1e-6 * np.abs(wanted).max())
-
-
-def test_steps_of_walks_are_integrated_out():
-    """Against the information of coordinates and steps together, by differences of the loss."""
-    fit = saved("walk")
+@pytest.mark.parametrize("name", ["two_stages", "walk"])
+def test_the_information_is_of_the_derivatives_and_steps_of_walks_are_integrated_out(name):
+    """Against that of coordinates and steps together, by differences of the loss."""
+    fit = saved(name)
     law, at, prior = fit.law_with_knots, fit.at, prior_draws(fit)
     names, matrix = findings.directions(fit, prior)
     x = law.covariates(fit.table)
@@ -288,8 +241,8 @@ def test_steps_of_walks_are_integrated_out():
     joint[count:, count:] += np.eye(len(steps))  # their standard normal prior
     across = joint[:count, count:]
     wanted = joint[:count, :count] - across @ np.linalg.solve(joint[count:, count:], across.T)
-    got = matrix.T @ matrix
-    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-5 * np.abs(wanted).max())
+    got, scale = matrix.T @ matrix, np.sqrt(np.outer(wanted.diagonal(), wanted.diagonal()))
+    np.testing.assert_array_less(np.abs(got - wanted), 1e-3 * np.abs(wanted) + 1e-5 * scale.max())
     assert "walk_scale" not in names
 
 
@@ -306,28 +259,11 @@ def test_basis_of_undetermined_directions():
     assert {next(iter(each)) for each in findings.basis("abc", fewer_rows, *NONE)} == {"b", "c"}
 
 
-@pytest.mark.slow
-def test_swing_agrees_with_a_fit_that_pins_eta():
-    """The posterior conditional on eta near .19 agrees with a fit whose prior has eta at .19."""
-    fit = saved("two_stages")
-    log_loss = np.log(fit.latent(LATE)).mean(1, keepdims=True)
-    values, loss = findings.swing(fit, "eta", prior_draws(fit)["eta"], log_loss)
-    width = fit.spec.priors["eta"].kwargs["sigma"]
-    quantiles = 0.33 * np.exp(width * stats.norm.ppf(findings.QUANTILES))
-    assert values == pytest.approx(quantiles, rel=0.05)
-    priors = {"eta": f"LogNormal(median={values[0]}, sigma=0.01)"}
-    how = {"discrepancy": "none", "chains": 2, "draws": 500, "retry": False}
-    pinned = bl.fit("form1", fit.table, seed=1, priors=priors, **how)
-    wanted = np.exp(np.median(np.log(pinned.latent(LATE)).mean(1)))
-    assert loss[0, 0] == pytest.approx(wanted, abs=0.15 * np.ptp(loss))
-
-
 def test_share_of_variance():
     fit = saved("two_stages")
     log_loss = np.log(fit.latent(LATE)).mean(1, keepdims=True)
     assert findings.explained(fit, ["eta"], log_loss)[0] > 0.7
     assert findings.explained(fit, ["alpha"], log_loss)[0] < 0.3
-    assert findings.explained(fit, [], log_loss) == 0
     # Twenty coordinates that do not matter, with 231 columns: their unadjusted R-squared is .23 of
     # 1000 draws, and 1 of 200.
     rng, names = np.random.default_rng(0), [f"q{i}" for i in range(20)]
@@ -350,9 +286,6 @@ def test_more_curvature_than_the_prior_expects():
         assert ("curve_B by 8.0" in near.words[0]) == bool(away)
         text = "beyond the tokens of the training rows"
         assert (text in " ".join(beyond.words)) == bool(away)
-
-
-# -- distance -------------------------------------------------------------------------------------
 
 
 def test_distance_is_refused_from_twice_what_was_measured():
@@ -386,10 +319,9 @@ def test_distances_of_rows_and_covariates_that_differ_are_told():
     assert part.frame["beyond_params"].iloc[0] == pytest.approx(np.log10(5))
     # Training rows at one replay ratio, rows at another, and a law without it.
     fixed = replace(plain, table=bl.from_frame(small().frame.assign(replay=0.3)))
-    for replay, level in ((0.5, "caution"), (0.3, "ok")):
-        part = findings.judge_extrapolation(fixed, bl.grid(params=1e9, tokens=1e10, replay=replay))
-        assert part.level == level
-        assert ("replay differs from its only value" in part.words[0]) == (level == "caution")
+    part = findings.judge_extrapolation(fixed, bl.grid(params=1e9, tokens=1e10, replay=0.5))
+    assert part.level == "caution"
+    assert "replay differs from its only value" in part.words[0]
 
 
 def test_measured_distances_are_those_of_the_benchmarks():

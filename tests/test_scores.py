@@ -17,7 +17,7 @@ from bayeslaw.evaluate.cross_validation import new_likelihood
 from bayeslaw.evaluate.scores import band_scores, crps, point_scores
 from bayeslaw.inference import residuals
 from bayeslaw.inference.fitted import Convergence
-from bayeslaw.inference.fitting import refit, specify
+from bayeslaw.inference.fitting import specify
 from bayeslaw.inference.sampling import make_settings
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.discrepancy import NoDiscrepancy
@@ -31,8 +31,6 @@ WORLD = bl.paper_world()
 SPLIT = {"train": "ptpp <= 31", "test": "ptpp == 279"}
 ANCHORS = "ptpp == 279 and params == 241e6"
 ALLOW = {"allow_unconverged": True}
-
-# -- scores ---------------------------------------------------------------------------------------
 
 
 @settings(max_examples=15, deadline=None)
@@ -55,17 +53,12 @@ def test_scores_of_points_row_by_row(pairs):
     assert (np.ptp(predicted) == 0) <= np.isnan(got["slope"])
 
 
-def test_crps_by_brute_force_and_of_a_gaussian():
+def test_crps_by_brute_force():
     rng = np.random.default_rng(0)
     samples, truth = rng.standard_t(3, (40, 5)), rng.normal(size=5)
     pairs = np.abs(samples[:, None] - samples).mean((0, 1))
     wanted = np.abs(samples - truth).mean(0) - pairs / 2
     np.testing.assert_allclose(crps(samples, truth), wanted, rtol=1e-12)
-    truth = np.array([-1.0, 0.0, 0.5, 3.0])
-    samples = stats.norm(0.3, 2).ppf((np.arange(4000) + 0.5) / 4000)[:, None] * np.ones(4)
-    z, normal = (truth - 0.3) / 2, stats.norm()
-    wanted = 2 * (z * (2 * normal.cdf(z) - 1) + 2 * normal.pdf(z) - 1 / np.sqrt(np.pi))
-    np.testing.assert_allclose(crps(samples, truth), wanted, rtol=1e-3)
 
 
 def test_scores_of_bands_by_hand_are_of_log_loss():
@@ -90,37 +83,34 @@ def test_a_posterior_is_scored_by_its_forecast_of_the_same_rows():
     plain, rows = saved("plain"), small()
     forecast, got = plain.forecast(rows, seed=5), bl.score(plain, rows, seed=5)
     assert got.equals(bl.score(forecast, rows))
-    assert not got.equals(bl.score(plain, rows, seed=6))
     wanted = point_scores(forecast.median, rows.loss)
     assert got.to_dict() == wanted | band_scores(np.log(forecast.samples), np.log(rows.loss))
     point = bl.score(bl.fit_huber("chinchilla", rows), rows)
     assert list(got.index) == list(point.index) == POINT + BANDS
     assert point.notna().tolist() == [True] * 6 + [False] * 6
     runs, backwards = rows.frame.assign(run=np.arange(20.0)), rows.frame.iloc[::-1]
-    for made, table, says in (
-        (bl.grid(params=[1e9, 2e9], tokens=[1e9, 2e9]), rows, "forecast has 4 rows, .* has 20"),
-        (rows.frame, bl.from_frame(backwards), r"row 0: params is 1.*in the forecast and 3"),
-        (runs, bl.from_frame(runs.assign(run=np.arange(20.0)[::-1])), "row 0: run is 0"),
-    ):
-        with pytest.raises(bl.TableError, match=says):
-            bl.score(plain.forecast(made), table)
-    assert bl.score(plain.forecast(runs), rows).equals(bl.score(plain, rows))
+    turned = bl.from_frame(runs.assign(run=np.arange(20.0)[::-1]))
     # Rows of another domain are refused; without a domain they are the fit's.
     fitted = replace(plain, table=bl.from_frame(rows.frame.assign(domain="french")))
     point, greek = bl.fit_huber("chinchilla", fitted.table), rows.frame.assign(domain="greek")
-    for call, given_rows in (
-        (lambda rows: bl.score(fitted, rows), bl.from_frame(greek)),
-        (fitted.forecast, greek),
-        (lambda rows: bl.check(fitted, rows), greek.drop(columns="loss")),
-        (lambda rows: bl.score(point, rows), bl.from_frame(greek)),
-        (point.forecast, bl.from_frame(greek)),
+    of_other, mixed = "of domain greek, but the law was fitted to fren", bl.from_frame(greek)
+    few = bl.grid(params=[1e9, 2e9], tokens=[1e9, 2e9])
+    for call, says in (
+        (lambda: bl.score(plain.forecast(few), rows), "forecast has 4 rows, .* has 20"),
+        (
+            lambda: bl.score(forecast, bl.from_frame(backwards)),
+            r"row 0: params is 1.*in the forecast and 3",
+        ),
+        (lambda: bl.score(plain.forecast(runs), turned), "row 0: run is 0"),
+        (lambda: bl.score(fitted, mixed), of_other),
+        (lambda: bl.check(fitted, greek.drop(columns="loss")), of_other),
+        (lambda: bl.score(point, mixed), of_other),
+        (lambda: point.forecast(mixed), of_other),
     ):
-        with pytest.raises(bl.TableError, match="of domain greek, but the law was fitted to fren"):
-            call(given_rows)
+        with pytest.raises(bl.TableError, match=says):
+            call()
+    assert bl.score(plain.forecast(runs), rows).equals(bl.score(plain, rows))
     np.testing.assert_array_equal(fitted.forecast(rows).samples, plain.forecast(rows).samples)
-
-
-# -- comparisons ----------------------------------------------------------------------------------
 
 
 @on_bound
@@ -129,31 +119,23 @@ def test_the_papers_comparison_has_the_scores_of_single_fits():
     train, test = world.split(**SPLIT)
     found = bl.compare(world, **SPLIT)
     assert list(found.index) == ["form1", "form2", "form3", "dcpt (transfer)", "dcpt (oracle)"]
-    assert found.index.name == "law"
     assert list(found.columns) == [*POINT, *BANDS, "rows", "scored", "note"]
     assert list(found["rows"]) == [168] * 4 + [84]
     assert list(found["scored"]) == [84] * 5
     assert found[BANDS].isna().all(axis=None)
-    # The error of the oracle is the noise; that of the law without PTPP is the largest.
-    error = found["rmse_log"]
-    assert error["dcpt (oracle)"] == error.min() < 0.004
-    assert error["dcpt (transfer)"] > 5 * error["dcpt (oracle)"]
-    assert error["dcpt (transfer)"] > error[["form1", "form2"]].min()
-    form2, transfer = bl.fit_huber("form2", train), bl.fit_huber("dcpt", train)
-    spread = form2.forecast(test)
+    form2, spread = bl.fit_huber("form2", train), bl.fit_huber("form2", train).forecast(test)
     most = 100 * (spread["highest"] / spread["lowest"] - 1).max()
     assert found.loc["form2", "note"].endswith(f"up to {most:.2g} % apart")
     # Anchors become training rows; transfer and oracle do without them.
     anchored = bl.compare(world, **SPLIT, anchors=ANCHORS, laws=["form3", "dcpt"])
     assert list(anchored["rows"]) == [189, 168, 84]
     assert list(anchored["scored"]) == [63, 63, 84]
-    assert anchored.loc["form3", "rmse_log"] < min(0.006, error["form3"])
-    rest = world.split(**SPLIT, anchors=ANCHORS)[1]
+    rest, oracle = world.split(**SPLIT, anchors=ANCHORS)[1], bl.fit_huber("dcpt", test)
     for frame, label, fitted, rows in (
         (found, "form2", form2, test),
-        (found, "dcpt (oracle)", bl.fit_huber("dcpt", test), test),
-        (anchored, "dcpt (oracle)", bl.fit_huber("dcpt", test), test),
-        (anchored, "dcpt (transfer)", transfer, rest),
+        (found, "dcpt (oracle)", oracle, test),
+        (anchored, "dcpt (oracle)", oracle, test),
+        (anchored, "dcpt (transfer)", bl.fit_huber("dcpt", train), rest),
     ):
         got, alone = frame.loc[label, POINT].astype(float), bl.score(fitted, rows)[POINT]
         np.testing.assert_allclose(got, alone, rtol=1e-12)
@@ -193,27 +175,6 @@ def test_posteriors_are_compared_with_the_settings_that_are_given():
     assert found["note"] == "; ".join(fitted.convergence.failures) != ""
 
 
-@pytest.mark.parametrize(
-    ("asked", "error", "says"),
-    [
-        ({"train": "ptpp > 1e9"}, bl.TableError, "the train set is empty"),
-        ({"train": "ptpp == 15", "laws": ["form3"]}, bl.TableError, "to rows of ptpp 15 alone"),
-        ({"train": "ptpp <= 31", "laws": ["from3"]}, bl.LawError, "did you mean 'form3'"),
-        ({"train": "ptpp <= 31", "method": "hubr"}, bl.FitError, "'huber' or 'nuts', not 'hubr'"),
-        ({"train": "ptpp <= 31", "delta": -1}, bl.FitError, "delta must be positive"),
-        ({}, bl.TableError, "needs a train or a test query"),
-        ({**SPLIT, "drws": 5}, bl.FitError, "unknown setting 'drws'; did you mean 'draws'"),
-        ({**SPLIT, "draws": 5}, bl.FitError, "method='huber' does not use draws"),
-    ],
-)
-def test_mistakes_of_comparisons(asked, error, says):
-    with pytest.raises(error, match=says):
-        bl.compare(WORLD.table("french", seed=0), **asked)
-
-
-# -- backtests ------------------------------------------------------------------------------------
-
-
 def test_a_backtest_scores_the_forecasts_of_later_rows_at_each_cut(tmp_path):
     design = bl.grid(params=[1e8, 3e8, 1e9, 3e9], tokens=[3e9, 1e10, 3e10])
     table = bl.simulate("chinchilla", CHINCHILLA, design, sigma=0.005, seed=1)
@@ -231,16 +192,10 @@ def test_a_backtest_scores_the_forecasts_of_later_rows_at_each_cut(tmp_path):
         assert rows["inside_90"].mean() == scores["coverage_90"]
         got = [rows["crps"].mean(), rows["width_90"].mean(), np.sqrt((rows["error"] ** 2).mean())]
         assert got == pytest.approx([scores[n] for n in ("crps", "width_90", "rmse_log")])
-    whole, parts = found.summary(), found.by_distance()
-    assert whole.loc["chinchilla", "coverage_90"] > 0.6
-    assert whole.loc["chinchilla", "error"] < 0.02
-    assert parts["rows"].sum() == len(found.rows)
     found.write(path := tmp_path / "backtest.csv")
     again = bl.read_backtest(path)
     assert (again.along, again.models, again.name) == (found.along, found.models, found.name)
     pd.testing.assert_frame_equal(again.rows, found.rows, rtol=1e-15)
-    points = sum(len(line.get_xdata()) for line in bl.plots.backtest(found).axes[0].lines[:2])
-    assert points == (found.rows["model"] == "chinchilla").sum()
     # How far ahead a forecast looks, beside what was tested.
     for decades, says in (
         (0, f"Backtest: {found.sentence()} "),
@@ -250,21 +205,9 @@ def test_a_backtest_scores_the_forecasts_of_later_rows_at_each_cut(tmp_path):
     ):
         rows = pd.DataFrame({"params": [1.0], "tokens": 10**decades * flops.max() / 6})
         assert says in again.looking(table, rows)
-    rows = pd.DataFrame({"model": "a", "cut": 1.0, "decades": [0.3, 0.5, 0.7]})
-    rows = rows.assign(inside_90=[True, False, True], error=[0.01, -0.02, 0.006])
-    assert bl.Backtest(rows, "flops", ("a",), "t").sentence() == (
-        "0.5 decades of flops ahead (at most 0.7), on rows of t that came after 1 cut, the 90 % "
-        "band held 2 of 3 and the median error was 1 %."
-    )
     table.frame.to_csv(path, index=False)
-    for call, says in (
-        (lambda: bl.read_backtest(path), "not a backtest"),
-        (lambda: bl.backtest(table, "chinchilla", along="flop"), "did you mean 'flops'"),
-        (lambda: bl.backtest(table, "chinchilla", along="ptpp"), "no column 'ptpp'"),
-        (lambda: bl.backtest(table, "chinchilla", cuts=[1e30]), "leaves no row"),
-    ):
-        with pytest.raises(bl.BayeslawError, match=says):
-            call()
+    with pytest.raises(bl.TableError, match="not a backtest"):
+        bl.read_backtest(path)
 
 
 def test_rows_before_a_cut_are_enough_and_vary_in_what_the_law_needs():
@@ -284,15 +227,11 @@ def test_rows_before_a_cut_are_enough_and_vary_in_what_the_law_needs():
         bl.backtest(table, "dcpt", cuts=[first], **SHORT)
 
 
-# -- cross-validation -----------------------------------------------------------------------------
-
-
 def test_loo_agrees_with_arviz_and_finds_noise_of_a_wrong_scale():
-    plain = saved("plain")
-    shape = 4, 500, 20
-    posterior = {name: values.values for name, values in plain.draws.data_vars.items()}
+    plain, shape = saved("plain"), (4, 500, 20)
     rows = {"log_loss": residuals.log_likelihood(plain).reshape(shape)}
-    wanted = az.loo(az.from_dict({"posterior": posterior, "log_likelihood": rows}), pointwise=True)
+    draws = {name: values.values for name, values in plain.draws.data_vars.items()}
+    wanted = az.loo(az.from_dict({"posterior": draws, "log_likelihood": rows}), pointwise=True)
     got = bl.loo(plain)
     np.testing.assert_allclose(got.frame["elpd"], wanted.elpd_i.values, rtol=1e-6)
     np.testing.assert_allclose(got.frame["pareto_k"], wanted.pareto_k.values, rtol=1e-6)
@@ -342,19 +281,31 @@ def test_folds_leave_out_whole_groups_and_name_those_that_did_not_converge():
     assert "ESS" in found.notes[0]
 
 
-def test_mistakes_of_cross_validation():
-    plain, stages = saved("plain"), saved("two_stages")
-    frame = plain.table.frame.assign(shard=[None, "a"] * 10)
-    holed = replace(plain, table=replace(plain.table, frame=frame))
-    for fitted, by, how, says in (
-        (plain, "run", {}, "unknown column 'run'"),
-        (plain, "parms", {}, "did you mean 'params'"),
-        (plain, "params", {"drws": 5}, "unknown setting 'drws'; did you mean 'draws'"),
-        (stages, "ptpp", {"folds": 2}, r"without ptpp 15.*'ptpp' is 31 in all 84 rows"),
-        (holed, "shard", {}, "column 'shard' is missing in rows 0, 2, 4, 6, 8 and 5"),
+def test_mistakes_of_comparisons_backtests_and_cross_validation():
+    world, plain, table = WORLD.table("french", seed=0), saved("plain"), small()
+    compare, backtest, cross, early = bl.compare, bl.backtest, bl.cross_validate, "ptpp <= 31"
+    frame = table.frame.assign(shard=[None, "a"] * 10)
+    holed = replace(plain, table=replace(table, frame=frame))
+    for call, given_arguments, how, says in (
+        (compare, [world], {"train": "ptpp > 1e9"}, "the train set is empty"),
+        (compare, [world], {"train": "ptpp == 15", "laws": ["form3"]}, "to rows of ptpp 15 alone"),
+        (compare, [world], {"train": early, "laws": ["from3"]}, "did you mean 'form3'"),
+        (compare, [world], {"train": early, "method": "hubr"}, "'huber' or 'nuts', not 'hubr'"),
+        (compare, [world], {"train": early, "delta": -1}, "delta must be positive"),
+        (compare, [world], {}, "needs a train or a test query"),
+        (compare, [world], {**SPLIT, "drws": 5}, "unknown setting 'drws'; did you mean 'draws'"),
+        (compare, [world], {**SPLIT, "draws": 5}, "method='huber' does not use draws"),
+        (backtest, [table, "chinchilla"], {"along": "flop"}, "did you mean 'flops'"),
+        (backtest, [table, "chinchilla"], {"along": "ptpp"}, "no column 'ptpp'"),
+        (backtest, [table, "chinchilla"], {"cuts": [1e30]}, "leaves no row"),
+        (cross, [plain, "run"], {}, "unknown column 'run'"),
+        (cross, [plain, "parms"], {}, "did you mean 'params'"),
+        (cross, [plain, "params"], {"drws": 5}, "unknown setting 'drws'; did you mean 'draws'"),
+        (cross, [saved("two_stages"), "ptpp"], {"folds": 2}, r"without ptpp 15.*is 31 in all 84"),
+        (cross, [holed, "shard"], {}, "column 'shard' is missing in rows 0, 2, 4, 6, 8 and 5"),
     ):
         with pytest.raises(bl.BayeslawError, match=says):
-            bl.cross_validate(fitted, by, **how)
+            call(*given_arguments, **how)
 
 
 @pytest.mark.slow
@@ -367,9 +318,6 @@ def test_loo_agrees_with_refits():
     miss = (exact.frame["elpd"].to_numpy() - quick.frame["elpd"].to_numpy())[good]
     assert np.abs(miss).max() < 0.25
     assert abs(miss.mean()) < 0.05
-
-
-# -- residuals ------------------------------------------------------------------------------------
 
 
 def test_the_likelihood_and_covariance_of_runs_are_of_their_effects_and_new_ones_are_wider():
@@ -427,15 +375,16 @@ def test_training_rows_without_a_label_have_the_effect_fitted_for_them():
     names = fitted.draws["base"].values.tolist()
     places = [names.index(f"(row {i})" if alone[i] else bases[i]) for i in range(20)]
     effect = fitted.draws["base_effect"].values.reshape(fitted.count, -1)[:, places]
-    latent = np.log(fitted.latent(fitted.table))
-    sigma, error = fitted.values()["sigma"], np.log(fitted.table.loss) - latent
-    tree = fitted.to_datatree(prior=10)
-    found = tree["log_likelihood"]["log_loss"].values.reshape(fitted.count, -1)
+    latent, sigma = np.log(fitted.latent(fitted.table)), fitted.values()["sigma"]
+    error, tree = np.log(fitted.table.loss) - latent, fitted.to_datatree(prior=10)
+    found, replicated = (
+        tree[group]["log_loss"].values.reshape(fitted.count, -1)
+        for group in ("log_likelihood", "posterior_predictive")
+    )
     expected = stats.norm.logpdf(error - effect, scale=sigma)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
-    replicated = tree["posterior_predictive"]["log_loss"].values.reshape(fitted.count, -1)
-    replicated = replicated - latent - effect
-    np.testing.assert_allclose(replicated.std(0), np.sqrt((sigma**2).mean()), rtol=0.1)
+    spread = (replicated - latent - effect).std(0)
+    np.testing.assert_allclose(spread, np.sqrt((sigma**2).mean()), rtol=0.1)
     drawn = np.log(fitted.forecast(fitted.table).samples) - latent
     assert np.corrcoef(drawn[:, 0], effect[:, 0])[0, 1] == pytest.approx(0, abs=0.1)
     assert np.corrcoef(drawn[:, 1], effect[:, 1])[0, 1] > 0.9
@@ -443,6 +392,22 @@ def test_training_rows_without_a_label_have_the_effect_fitted_for_them():
     density = stats.norm.pdf(error, scale=np.sqrt(sigma**2 + tau**2))[:, alone]
     left_out = bl.loo(fitted).frame["elpd"].to_numpy()[alone]
     np.testing.assert_allclose(left_out, -np.log((1 / density).mean(0)), atol=0.02)
+
+
+def test_the_forecast_of_a_pool_is_a_mixture_wider_where_its_members_differ():
+    members, rows = {"a": saved("walk"), "b": saved("trend")}, bl.grid(params=5e9, tokens=[1e11])
+    mixed = bl.Pool(members, {"a": 1.0, "b": 3.0}).forecast(rows, seed=4, **ALLOW)
+    share = float((mixed.draws["law"] == "a").mean())
+    assert share == pytest.approx(0.25, abs=0.01)
+    one, two = (mixed.parts[name] for name in "ab")
+    between = np.abs(one.median - two.median) * np.sqrt(0.25 * 0.75)
+    np.testing.assert_allclose(mixed.between, between, rtol=1e-9)
+    mean = 0.25 * one.samples.mean(0) + 0.75 * two.samples.mean(0)
+    np.testing.assert_allclose(mixed.samples.mean(0), mean, rtol=5e-3)
+    assert mixed.law == "0.25 a + 0.75 b"
+    both = {"good": saved("plain"), "bad": saved("unconverged")}
+    used = bl.Pool(both, {"good": 1.0, "bad": 0.0}).forecast(rows)  # it need not converge
+    assert set(used.parts) == {"good"}
 
 
 NEW = bl.grid(params=[2e9], tokens=[2e9, 5e10])
@@ -483,42 +448,19 @@ def test_effects_of_new_sizes_take_out_what_the_law_absorbed_of_the_fitted_ones(
 def test_a_plan_has_the_effect_of_a_new_size_where_it_lies():
     """Its probability is that of the forecast there, as far out as the plan is."""
     few, far = saved("curvature"), bl.grid(params=2e9, tokens=2e9 * 2000)
-    wanted = float(np.quantile(few.latent(far)[:, 0], 0.9))
     source = bl.PointFit(bl.load_law("chinchilla"), CHINCHILLA, ORIGIN, 0.0, 0.02, 0, 0, 1.0)
-
-    def planned(fit, params, max_loss):
-        return bl.plan(
-            target=fit, source=source, params=params, ptpp=20.0, max_loss=max_loss, baseline=3.0,
-            max_forgetting=0.5, noise="latent", replay_grid=[1.0], beyond_evidence=True, **ALLOW,
-        )  # fmt: skip
-
-    found = planned(few, 2e9, wanted)
+    wanted = float(np.quantile(few.latent(far)[:, 0], 0.9))
+    how = {"max_forgetting": 0.5, "noise": "latent", "replay_grid": [1.0], "beyond_evidence": True}
+    how |= {"source": source, "ptpp": 20.0, "baseline": 3.0, **ALLOW}
+    found = bl.plan(target=few, params=2e9, max_loss=wanted, **how)
     assert found.atpp > 300
-
-    def share(tokens):
-        row = bl.grid(params=2e9, tokens=tokens)
-        effect = residuals.new_size_effects(few, row, np.random.default_rng([0, 0]))[:, 0]
-        return np.mean(
-            np.log(few.latent(bl.grid(params=2e9, tokens=found.tokens))[:, 0]) + effect
-            <= np.log(wanted)
-        )
-
-    assert share(found.tokens) == pytest.approx(0.9, abs=0.01)
-    assert share(2e9) != pytest.approx(0.9, abs=0.01)
+    losses = np.log(few.latent(far.assign(tokens=found.tokens))[:, 0])
+    for tokens, held in ((found.tokens, True), (2e9, False)):
+        rng, row = np.random.default_rng([0, 0]), far.assign(tokens=tokens)
+        effect = residuals.new_size_effects(few, row, rng)[:, 0]
+        share = np.mean(losses + effect <= np.log(wanted))
+        assert (share == pytest.approx(0.9, abs=0.01)) == held
     named = replace(few, spec=replace(few.spec, new_sizes=False))
-    assert planned(named, 2e9, wanted).tokens < 0.8 * found.tokens
-    assert planned(few, 1e9, 2.4).tokens == planned(named, 1e9, 2.4).tokens  # a fitted size
-
-
-@pytest.mark.slow
-def test_the_response_agrees_with_a_refit():
-    how = {"chains": 4, "draws": 1000, "tune": 1000, "target_accept": 0.97}
-    few = saved("curvature")
-    fitted = refit(few.spec, few.table, 0, **how)
-    found, start = residuals.response(fitted, NEW), np.log(fitted.latent(NEW)).mean(0)
-    for k, size in enumerate(few.table.frame["params"].unique()):
-        frame = few.table.frame
-        moved = np.where(frame["params"] == size, np.exp(0.003), 1.0)
-        again = refit(few.spec, bl.from_frame(frame.assign(loss=frame["loss"] * moved)), 0, **how)
-        slope = (np.log(again.latent(NEW)).mean(0) - start) / 0.003
-        np.testing.assert_allclose(found[:, k], slope, atol=0.3)
+    assert bl.plan(target=named, params=2e9, max_loss=wanted, **how).tokens < 0.8 * found.tokens
+    one, two = (bl.plan(target=fit, params=1e9, max_loss=2.4, **how) for fit in (few, named))
+    assert one.tokens == two.tokens  # a fitted size
