@@ -1,0 +1,305 @@
+"""Registered forecasts: contents, edits, matching with measured losses; coefficients in a file."""
+
+import hashlib
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayeslaw as bl
+from bayeslaw.common.files import digest
+from tests.support import saved, small
+
+PLANNED = bl.grid(params=[5e9, 1e10], tokens=[1e11, 1e12]).assign(run=["a", "b", "c", None])
+WIDER = bl.grid(params=[5e9, 1e10], tokens=[1e11, 1e12, 1e13])
+
+
+def content(path, name="forecast"):
+    return json.loads(Path(path).read_text())[name]
+
+
+@pytest.fixture(scope="module")
+def predicted():
+    return saved("plain").forecast(PLANNED, seed=4)
+
+
+@pytest.fixture
+def path(predicted, tmp_path):
+    bl.register(predicted, tmp_path / "planned.json", draws=100)
+    return tmp_path / "planned.json"
+
+
+@pytest.fixture(scope="module")
+def wider():
+    return saved("plain").forecast(WIDER, seed=1, beyond_evidence=True)
+
+
+@pytest.fixture
+def file(wider, tmp_path):
+    bl.register(wider, tmp_path / "wider.json", draws=10**6)
+    return tmp_path / "wider.json"
+
+
+@pytest.fixture(scope="module")
+def losses(wider):
+    """Measured losses: in the 50 % band, in the 80 %, in the 90 %, below, above, at the median."""
+    at = wider.quantile([0.3, 0.85, 0.93, 0.01, 0.99, 0.5])
+    return bl.from_frame(WIDER.assign(loss=[at[i, i] for i in range(6)]), "measured")
+
+
+def test_the_file_says_what_was_forecast_from_what(predicted, path, tmp_path):
+    forecast, plain = content(path), saved("plain")
+    fitted, spaced = forecast["fits"]["chinchilla"], np.linspace(0, 1999, 100).astype(int)
+    about = {"name": plain.table.name, "rows": 20, "sha256": plain.table.sha256}
+    assert fitted["training"] == about
+    assert fitted["specification"] == plain.spec.identity
+    assert fitted["settings"] == dict(plain.settings)
+    assert fitted["settings"]["versions"]["pymc"]
+    assert (forecast["seed"], forecast["synthetic"], forecast["losses_known"]) == (4, True, 0)
+    assert pd.Timestamp(forecast["date"]).tz is not None
+    assert forecast["match"] == ["params", "tokens", "run"]
+    assert [row["run"] for row in forecast["rows"]] == ["a", "b", "c", None]
+    numbers = pd.DataFrame(forecast["rows"]).drop(columns=["row", "run"])
+    assert {"median", "lower_90", "position"} <= set(numbers)
+    wanted = predicted.to_frame((0.5, 0.8, 0.9))[[*numbers]]
+    pd.testing.assert_frame_equal(numbers, wanted, check_exact=True)
+    np.testing.assert_array_equal(forecast["draws"], predicted.samples[spaced].T)
+    # Its hash is of the content as sorted JSON, and one row is one line.
+    document = json.loads(path.read_text(), parse_int=float)
+    text = json.dumps(document["forecast"], sort_keys=True, ensure_ascii=False)
+    assert document["sha256"] == hashlib.sha256(text.encode()).hexdigest()
+    lines = [line for line in path.read_text().splitlines() if '"lower_50"' in line]
+    assert [json.loads(line.strip().rstrip(","))["row"] for line in lines] == [0, 1, 2, 3]
+    # Known losses, mixtures and failures.
+    bl.register(plain.forecast(small()), known := tmp_path / "x.json")
+    assert content(known)["losses_known"] == 20
+    failed = saved("unconverged").forecast(PLANNED, allow_unconverged=True)
+    bl.register(replace(failed, fits={"a": plain, "b": plain}), mixed := tmp_path / "y.json")
+    assert set(content(mixed)["fits"]) == {"a", "b"}
+    assert content(mixed)["failures"] == list(failed.convergence.failures) != []
+
+
+def test_an_edit_is_found_and_named_and_another_layout_is_none(path):
+    whole = path.read_text()
+    for change, says in (
+        (lambda f: f["rows"][1].update(median=f["rows"][1]["median"] * (1 + 1e-15)), "row 1. Its"),
+        (lambda f: f["rows"][2].update(run="c "), "row 2. Its"),
+        (lambda f: f["draws"][3].append(2.0), "draws of row 3. Its"),
+        (lambda f: f["fits"]["chinchilla"]["training"].update(rows=21), "training of chinchilla."),
+        (lambda f: f.update(synthetic=False), "synthetic. Its"),
+        (lambda f: f["rows"].pop(2), "row 2 (removed)"),
+        (lambda f: f["rows"].append(f["rows"][0] | {"row": 9}), "row 9 (added)"),
+        (lambda f: f["rows"].reverse(), "the order of the rows"),
+        (lambda f: f["fits"]["chinchilla"].pop("errors"), "errors of chinchilla (removed)"),
+        (None, "the hash itself"),
+    ):
+        document = json.loads(whole)
+        if change:
+            change(document["forecast"])
+        else:
+            document["sha256"] = "0" * 64
+        path.write_text(json.dumps(document))
+        with pytest.raises(bl.FileError, match="was edited after it was registered") as error:
+            bl.verify(path)
+        assert says in str(error.value)
+        assert path.read_text() == json.dumps(document)
+    document = json.loads(whole)
+    layout = json.dumps(document, indent=4, sort_keys=True)
+    path.write_text(re.sub(r": (\d+)\.0,", r": \1,", layout))
+    assert '"params": 5000000000,' in path.read_text()
+    assert bl.verify(path).sha256 == document["sha256"]
+    assert digest(2**53) != digest(2**53 + 1)  # that no float holds
+
+
+def test_foreign_damaged_and_newer_files(path, tmp_path):
+    whole, bad = path.read_text(), tmp_path / "x.json"
+    for text, says in (
+        ("", "damaged"),
+        ("[]", "damaged"),
+        ('{"format": "other"}', "not a registered forecast"),
+        ('{"format": "bayeslaw registered forecast", "schema": 1}', "damaged"),
+        (whole[: len(whole) // 2], "damaged"),
+        (whole.replace('"schema": 1', '"schema": 2'), "upgrade bayeslaw"),
+    ):
+        bad.write_text(text)
+        with pytest.raises(bl.FileError, match=says) as error:
+            bl.verify(bad)
+        assert "\n" not in str(error.value)
+    with pytest.raises(bl.FileError, match="no such file"):
+        bl.verify(tmp_path / "absent.json")
+
+
+def test_what_cannot_be_registered(predicted, path, tmp_path):
+    before, new, plain = path.read_bytes(), tmp_path / "x.json", saved("plain")
+    twice = plain.forecast(pd.concat([WIDER, WIDER[:1]]), beyond_evidence=True)
+    for bad, where, draws, says in (
+        (predicted, path, 0, "never replaced"),
+        (plain.forecast(PLANNED, kind="latent"), new, 0, "latent forecast has no noise"),
+        (replace(predicted, fits={}), new, 0, "does not know its fit"),
+        (replace(predicted, draws=predicted.draws * np.inf), new, 0, "not finite"),
+        (predicted, new, -1, "draws=-1: store none, or at least 100"),
+        (predicted, new, 99, "draws=99: store none, or at least 100"),
+        (twice, new, 0, "rows 0, 6 of the forecast have the same params, tokens"),
+        (predicted, tmp_path / "absent" / "x.json", 0, "cannot write"),
+    ):
+        with pytest.raises(bl.BayeslawError, match=says):
+            bl.register(bad, where, draws=draws)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_scores_are_those_of_the_forecast(wider, file, losses):
+    found, wanted = bl.verify(file, losses), bl.score(wider, losses)
+    assert list(found.scores.index) == list(wanted.index)
+    # Quantiles of the log and logs of quantiles differ by the interpolation between two draws.
+    np.testing.assert_allclose(found.scores, wanted, rtol=2e-4)
+    assert found.scores["crps"] == pytest.approx(wanted["crps"], rel=1e-12)
+    for level, inside in ((50, [0, 5]), (80, [0, 1, 5]), (90, [0, 1, 2, 5])):
+        assert np.flatnonzero(found.frame[f"inside_{level}"]).tolist() == inside
+        assert found.scores[f"coverage_{level}"] == pytest.approx(len(inside) / 6)
+    bl.register(wider, bare := file.with_name("bare.json"))  # without draws there is no CRPS
+    scores = bl.verify(bare, losses).scores
+    assert scores.isna().tolist() == [name == "crps" for name in scores.index]
+    assert content(bare, "results")[0]["scores"]["crps"] is None
+
+
+def test_results_are_appended_and_the_forecast_stays(file, losses):
+    before = file.read_bytes()
+    assert bl.verify(file).scores.isna().all()  # without losses nothing is written
+    assert file.read_bytes() == before
+    first = bl.verify(file, losses.frame[4:5])
+    assert (first.missing, first.extra) == ((0, 1, 2, 3, 5), ())
+    assert first.frame["loss"].notna().tolist() == [i == 4 for i in range(6)]
+    assert first.frame["inside_90"].isna().sum() == 5
+    frame = pd.concat([small().frame[:3], losses.frame[::-1]], ignore_index=True)
+    second = bl.verify(file, bl.from_frame(frame))  # rows that were not forecast are not scored
+    assert (second.missing, second.extra, len(second.results)) == ((), (0, 1, 2), 2)
+    np.testing.assert_allclose(second.scores, bl.verify(file, losses).scores, rtol=1e-12)
+    kept, results = before.decode(), content(file, "results")
+    assert file.read_text().startswith(kept[: kept.index(' "results"')])
+    assert results[:2] == list(second.results)
+    assert [result["scored"] for result in results] == [1, 6, 6]
+    assert results[0]["missing"] == [0, 1, 2, 3, 5]
+    assert results[2]["measured"] == {"name": "measured", "rows": 6, "sha256": losses.sha256}
+    assert results[2]["scores"] == pytest.approx(second.scores.to_dict())
+    assert [row["loss"] for row in results[2]["losses"]] == losses.loss.tolist()
+    with ThreadPoolExecutor(6) as pool:  # verifications at one time all leave a result
+        list(pool.map(lambda _: bl.verify(file, losses), range(9)))
+    assert len(content(file, "results")) == 12
+
+
+def test_what_verify_refuses(file, losses):
+    moved = losses.frame.assign(tokens=losses.frame["tokens"] * 1.01)
+    twice = pd.concat([losses.frame, losses.frame[2:3] * 1.0001], ignore_index=True)
+    for measured, how, says in (
+        (moved, {}, r"none of its 6 rows was forecast; .*relative 0\.001"),
+        (losses, {"tolerance": 0.95}, r"lie within 0\.95 of several rows"),
+        (losses, {"tolerance": 1}, r"tolerance=1: give a relative difference"),
+        (twice, {}, r"rows 2, 6 are all measurements of row 2"),
+        (losses, {"sha256": "0000"}, "not 0000"),
+    ):
+        with pytest.raises(bl.BayeslawError, match=says):
+            bl.verify(file, measured, **how)
+    assert content(file, "results") == []
+    assert bl.verify(file, moved, tolerance=0.011).results[-1]["tolerance"] == 0.011
+    sha256 = bl.verify(file).sha256
+    assert bl.verify(file, losses, sha256=sha256.upper()).sha256 == sha256
+
+
+def test_repeated_tokens_and_annealing_are_matched_where_the_forecast_depends_on_them(tmp_path):
+    rows, how = WIDER[:1], {"allow_unconverged": True, "beyond_evidence": True}
+    of = ((2e9, 1), (1e13, 1), (1e13, 0))
+    planned = pd.concat([rows.assign(unique_tokens=u, annealed=a) for u, a in of])
+    made = saved("columns").forecast(planned.reset_index(drop=True), **how)
+    bl.register(made, path := tmp_path / "x.json")
+    measured = rows.assign(loss=2.0)
+    assert bl.verify(path, measured).missing == (0, 2)  # no repeated tokens, annealed
+    assert bl.verify(path, measured.assign(unique_tokens=2e9)).missing == (1, 2)
+    assert bl.verify(path, measured.assign(annealed=False)).missing == (0, 1)
+    with pytest.raises(bl.TableError, match="matched by params, tokens, unique_tokens, annealed"):
+        bl.verify(path, measured.assign(unique_tokens=3e9))
+    bl.register(saved("columns").forecast(rows, **how), other := tmp_path / "y.json")
+    assert bl.verify(other, measured.assign(unique_tokens=1e13, annealed=1)).missing == ()
+    with pytest.raises(bl.TableError, match="none of its 1 rows was forecast"):
+        bl.verify(other, measured.assign(unique_tokens=2e9))
+
+
+def test_labels_match_whatever_type_a_file_gave_them(tmp_path):
+    def registered(name, rows):
+        bl.register(saved("plain").forecast(rows, beyond_evidence=True), tmp_path / name)
+        return tmp_path / name
+
+    planned = pd.concat([WIDER[:1]] * 3, ignore_index=True)
+    path = registered("x.json", planned.assign(run=[7, 8, 9]))
+    measured = pd.concat([planned, WIDER[1:2]], ignore_index=True).assign(loss=[2, 2.1, 2.2, 3])
+    for runs in (["9", "7", "10", "8"], [9.0, 7.0, np.nan, 8.0]):
+        found = bl.verify(path, measured.assign(run=runs))
+        assert (found.missing, found.extra) == ((1,), (2, 3))
+        assert found.frame["loss"].tolist()[::2] == [2.1, 2.0]
+    with pytest.raises(bl.TableError, match=r"no column 'run', by which measured rows are matched"):
+        bl.verify(path, measured)
+    path = registered("y.json", WIDER[:2].assign(run=["a", None]))  # without a label it takes any
+    found = bl.verify(path, WIDER[:2].assign(run=["b", "b"], loss=2.0))
+    assert (found.missing, found.extra) == ((0,), (0,))
+    no_replay = bl.grid(params=5e9, tokens=1e12, replay=[0.0, 0.1])
+    found = bl.verify(registered("z.json", no_replay), no_replay.assign(loss=2.0)[:1])
+    assert found.missing == (1,)
+
+
+def test_coefficients_state_the_parameters_and_where_they_come_from(tmp_path):
+    plain, path, rows = saved("plain"), tmp_path / "c.json", small().frame
+    bl.write_coefficients(plain, path)
+    document = content(path, "coefficients")
+    frame, paper = pd.DataFrame(document["parameters"]).T, plain.paper
+    assert list(frame.index) == ["E", "A", "alpha", "B", "beta"]
+    coefficient, none = "nats per token, at covariates of 1", "dimensionless"
+    assert frame["unit"].tolist() == ["nats per token", coefficient, none, coefficient, none]
+    quantiles = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
+    for name in frame.index:
+        wanted = np.quantile(paper[name].values, [*quantiles.values()])
+        np.testing.assert_allclose(frame.loc[name, [*quantiles]].astype(float), wanted, rtol=1e-12)
+    p = frame["point"].astype(float)
+    by_hand = p["E"] + p["A"] / rows["params"] ** p["alpha"] + p["B"] / rows["tokens"] ** p["beta"]
+    np.testing.assert_allclose(by_hand, plain.predict(rows), rtol=1e-3)
+    assert document["training"]["sha256"] == plain.table.sha256
+    assert document["training"]["synthetic"] is True
+    assert document["settings"] == dict(plain.settings)
+    reference = {"params": 9e34 ** (1 / 4), "tokens": 9e49 ** (1 / 5)}
+    assert document["reference_point"] == pytest.approx(reference)
+    assert set(document["reference"]) >= {"L_ref", "slope_N", "slope_D", "sigma"}
+
+
+def test_what_cannot_be_exported(tmp_path):
+    for name, where, how, says in (
+        ("unconverged", "c.json", {}, "allow_unconverged"),
+        ("plain", "c.json", {"draws": -1}, "draws=-1"),
+        ("plain", "absent/c.json", {}, "cannot write"),
+        ("tinycpt_form1", "c.json", {"draws": 2, "allow_unconverged": True}, "so few model sizes"),
+    ):
+        with pytest.raises(bl.BayeslawError, match=says):
+            bl.write_coefficients(saved(name), tmp_path / where, **how)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.filterwarnings("ignore::bayeslaw.common.errors.TableWarning")  # rows far out
+@pytest.mark.parametrize("name", ["walk", "groups"])
+def test_coefficients_that_are_read_forecast_as_the_fit(name, tmp_path):
+    fitted, path, allow = saved(name), tmp_path / "c.json", {"allow_unconverged": True}
+    bl.write_coefficients(fitted, path, draws=200, **allow)
+    numbers = {float(number) for number in re.findall(r"\d+\.\d+", path.read_text())}
+    assert not numbers & {*fitted.table.loss}
+    read, seen = bl.read_coefficients(path), fitted.table.frame
+    for rows in (seen, seen.assign(tokens=1.5 * seen["tokens"])):
+        np.testing.assert_array_equal(read.latent(rows), fitted.latent(rows))
+        one, two = (each.forecast(rows, seed=3, **allow).samples for each in (read, fitted))
+        np.testing.assert_array_equal(one, two)
+    edited = json.loads(path.read_text())
+    edited["coefficients"]["parameters"]["E"]["point"] += 1e-15
+    path.write_text(json.dumps(edited))
+    with pytest.raises(bl.FileError, match="exported: parameters"):
+        bl.read_coefficients(path)
