@@ -23,7 +23,6 @@ from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.progress import each
 from bayeslaw.common.shown import Format, Showing, Shown, Table
 from bayeslaw.inference.fitting import fit_spec, specify
-from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import log_likelihood
 from bayeslaw.inference.sampling import PosteriorSettings, make_settings
 from bayeslaw.laws.law import Law
