@@ -32,8 +32,7 @@ PRIORS = [
 @pytest.mark.parametrize("text", PRIORS)
 def test_a_prior_is_pymcs_distribution(text):
     own = bl.Prior.parse(text)
-    logp, dist = (getattr(own.dist(), "owner"), own.dist())
-    assert logp is not None
+    dist = own.dist()
     draws = own.sample(np.random.default_rng(0), (4000,))
     theirs = pm.draw(dist, 4000, random_seed=1, mode="FAST_COMPILE")
     assert ks_2samp(draws, theirs).pvalue > 1e-3
@@ -65,7 +64,7 @@ def test_draws_of_the_prior_are_those_of_the_model(name):
 
 def test_the_model_has_the_labels_of_its_table():
     model, table = saved("groups").model, saved("groups").table
-    assert [*model.coords["size"]] == ["100000000.0", "300000000.0", "1000000000.0", "3000000000.0"]
+    assert sorted(map(float, model.coords["size"])) == [1e8, 3e8, 1e9, 3e9]
     assert len(model.coords["row"]) == len(table)
     assert model.named_vars_to_dims["run_z"] == ("run",)
     assert model.named_vars_to_dims["log_loss"] == ("row",)
