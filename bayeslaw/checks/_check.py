@@ -22,6 +22,7 @@ from bayeslaw.checks.findings import (
     judge_curvature,
     judge_directions,
     judge_extrapolation,
+    prior_of,
 )
 from bayeslaw.common.arrays import Bools, Ints
 from bayeslaw.common.errors import TableError
@@ -32,7 +33,6 @@ from bayeslaw.inference.fitting import refit
 from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Forecast, Posterior, ends
 from bayeslaw.inference.residuals import averaging, innovations, residual, residual_draws
-from bayeslaw.inference.storage import prior_draws
 from bayeslaw.model import effects
 from bayeslaw.tables.hull import NAMES, NEAR, axes, decades, displacement
 from bayeslaw.tables.table import LossTable, frame_of, subset
@@ -369,7 +369,7 @@ def outlying_groups(fit: Posterior) -> Iterator[tuple[str, object, str, float]]:
     """Level, label, name and deviation of groups whose random effect is far from the median one."""
     # From the median, because the law itself moves towards an outlier; beyond three times both the
     # prior median of the effects' sd and their scaled median absolute deviation.
-    prior = prior_draws(fit)
+    prior = prior_of(fit)
     for name in fit.spec.effects:
         fitted = fit.draws[f"{name}_effect"].median(("chain", "draw"))
         middle = float(fitted.median())

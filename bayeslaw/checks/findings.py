@@ -20,9 +20,9 @@ from bayeslaw.common.shown import Block, Level, Note, Showing, Shown
 from bayeslaw.inference.pools import Fit, Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import covariance
-from bayeslaw.inference.storage import prior_draws
 from bayeslaw.laws.law import STEP
 from bayeslaw.model.effects import SIZE
+from bayeslaw.model.prior import draw_parameters
 from bayeslaw.tables.hull import BEYOND, NAMES, NEAR, evidence, in_words, locate
 from bayeslaw.tables.validation import COVARIATES
 
@@ -329,6 +329,11 @@ def basis(names: Sequence[str], matrix: Floats, low: float, high: float) -> list
     return bases
 
 
+def prior_of(fit: Posterior) -> dict[str, Floats]:
+    """Draws of the prior of every parameter, each of shape (draws, 1)."""
+    return draw_parameters(fit.spec, fit.at, 4000, np.random.default_rng(0))
+
+
 def directions(
     fit: Posterior, prior: dict[str, Floats] | None = None
 ) -> tuple[tuple[str, ...], Floats]:
@@ -336,7 +341,7 @@ def directions(
     # Per prior sd of a coordinate, in units of noise and random effects, at the posterior median,
     # by complex steps: exact to rounding. Steps of walks are integrated out like random effects.
     # Their scale is left out: rows know it by the spread of the steps, not by a slope of the loss.
-    prior = prior or prior_draws(fit)
+    prior = prior or prior_of(fit)
     law, x = fit.law_with_knots, fit.law.covariates(fit.table.frame)
     scales = {walk.scale for walk in law.walks}
     names = tuple(name for name in law.coordinates if name not in scales)
@@ -397,7 +402,7 @@ def explained(fit: Posterior, names: Sequence[str], log_loss: Floats) -> Floats:
 
 def judge_directions(fit: Posterior, rows: pd.DataFrame | None) -> Finding:
     """Directions that the data determine less than the prior, and the forecast along them."""
-    prior = prior_draws(fit)
+    prior = prior_of(fit)
     groups: dict[str, Floats] = {}
     if rows is not None:
         # Mean latent log loss of the rows of each PTPP, or size if the law has no PTPP; (draws,).
@@ -494,7 +499,7 @@ def judge_curvature(fit: Posterior, rows: pd.DataFrame | None) -> Finding | None
     """Whether the data imply more curvature than the prior of the discrepancy expects."""
     if not fit.law.discrepancy_parameters:
         return None
-    prior, drawn = prior_draws(fit), fit.values()
+    prior, drawn = prior_of(fit), fit.values()
     off = {
         name: float(np.median(drawn[name]) - np.median(prior[name])) / spread(prior[name])
         for name in fit.law.discrepancy_parameters

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.common.arrays import Floats
+from bayeslaw.common.arrays import Floats, Model
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, LawError, TableWarning, argument, unknown
 from bayeslaw.huber.point_fit import PointFit, for_table
@@ -31,7 +31,7 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import PriorLike
 from bayeslaw.model import effects, noise
-from bayeslaw.model.building import cholesky_rows
+from bayeslaw.model.building import build, cholesky_rows
 from bayeslaw.model.discrepancy import make_discrepancy
 from bayeslaw.model.noise import Huber, Likelihood
 from bayeslaw.model.spec import Data, Spec, make_data, make_spec
@@ -212,6 +212,51 @@ def _fit_pool(
         for_table(law, table).check_fits(table, table.name)
     specs = {law.name: specify(law, table, settings) for law in loaded}
     return Pool({of: fit_spec(spec, table, settings) for of, spec in specs.items()}, name=name)
+
+
+def pymc_model(
+    law: str | Path | Law,
+    table: LossTable,
+    *,
+    likelihood: str | Likelihood = "studentt",
+    priors: str | Path | Mapping[str, PriorLike] = "default",
+    delta: float = DELTA,
+    **settings: Unpack[PosteriorSettings],
+) -> Model:
+    """The PyMC model that `fit` samples, without a fit.
+
+    Its variables are the reference coordinates, the noise, ``{level}_z``, random effects over their
+    standard deviation, and ``walk_*``, steps of walking exponents. Dimensions are ``row``, the
+    levels of the effects, with their labels, and ``walk_*_knot``. `fit` samples the same density in
+    other coordinates, which mix better (`bayeslaw.model.coordinates`).
+
+    Parameters
+    ----------
+    law, table, likelihood, priors, delta, **settings
+        As for `fit`; settings of the sampler are not used.
+
+    Returns
+    -------
+    pymc.Model
+        For ``pm.sample``, ``pm.sample_prior_predictive``, ``pm.model_to_graphviz``. With errors
+        that are correlated in runs, a row's density is that given the row before, so its prior
+        predictive draws are not of a new table; `Posterior.to_datatree` has those.
+
+    Raises
+    ------
+    TableError, LawError, FitError
+        As `fit`.
+
+    Examples
+    --------
+    >>> import bayeslaw as bl
+    >>> model = bl.pymc_model("chinchilla", bl.example_table().query("scale <= 3e20"))
+    >>> {name: len(labels) for name, labels in model.coords.items() if "knot" not in name}
+    {'row': 35, 'base': 7}
+    """
+    chosen = make_settings(settings, priors=priors, likelihood=likelihood, delta=delta, seed=0)
+    spec = specify(law, table, chosen)
+    return build({"": make_data(spec, table)})
 
 
 def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec:

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.common.errors import LawError, TableError, unknown
+from bayeslaw.common.arrays import Floats, Ints, Model
+from bayeslaw.common.errors import FitError, LawError, TableError, unknown
 from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
 from bayeslaw.huber.point_fit import described, units
@@ -24,7 +24,8 @@ from bayeslaw.inference.storage import to_datatree
 from bayeslaw.laws.adjustments import ANNEALED, RATE, UNIQUE
 from bayeslaw.laws.priors import NOISE
 from bayeslaw.model import effects
-from bayeslaw.model.spec import make_spec
+from bayeslaw.model.building import build
+from bayeslaw.model.spec import make_data, make_spec
 from bayeslaw.tables.hull import evidence, in_words, locate, warn_beyond
 from bayeslaw.tables.table import LossTable, is_synthetic, write_frame
 from bayeslaw.tables.validation import COLUMNS, COVARIATES, LABELS, canonical, check_rows, distinct
@@ -279,6 +280,22 @@ class Posterior(Showing, FittedLaw):
     settings : mapping
         Seed, settings of the sampler, and versions.
     """
+
+    @cached_property
+    def model(self) -> Model:
+        """The ``pm.Model`` that was sampled, in other coordinates; see `bayeslaw.pymc_model`.
+
+        Raises
+        ------
+        FitError
+            If the fit is of several domains, whose effects are correlated.
+        """
+        if "joint" in self.settings:
+            raise FitError(
+                f"{self.law.name} on {self.table.name}: its model is of several domains; "
+                "bayeslaw.pymc_model gives that of one."
+            )
+        return build({"": make_data(self.spec, self.table, at=self.at)})
 
     def by_member(self, draws: Ints | None = None) -> "Iterator[tuple[Posterior, Ints, Ints]]":
         """The posterior, some draws and their places; the same of a pool has several members."""

@@ -186,10 +186,7 @@ def new_size_effects(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generat
     new = ~np.isin(groups, fitted)
     if not (too_few_sizes(fit) and new.any()):
         return np.zeros((count, len(frame)))
-    import pymc as pm
-
-    prior = fit.spec.priors["tau_size"].dist(size=(count, 1))
-    tau = pm.draw(prior, random_seed=int(rng.integers(2**31)), mode="FAST_COMPILE")
+    tau = fit.spec.priors["tau_size"].sample(rng, (count, 1))
     # The latent loss follows the training sizes, each with an effect that the law absorbed: take
     # out the prior's draw of these, and add that of the new size. Those of training sizes are drawn
     # first, so that generators in the same state draw the same ones for every frame.

@@ -3,32 +3,106 @@
 import ast
 import math
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from bayeslaw.common.arrays import Tensor
+import numpy as np
+
+from bayeslaw.common.arrays import Floats, Tensor
 from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.common.files import named_file
 
-# PyMC's names and arguments; `median` of a LogNormal is our one convenience.
-POSITIVE = {
-    "LogNormal": ("mu", "sigma", "median"),
-    "HalfNormal": ("sigma",),
-    "HalfStudentT": ("nu", "sigma"),
-    "Gamma": ("alpha", "beta", "mu", "sigma"),
-    "InverseGamma": ("alpha", "beta", "mu", "sigma"),
-    "Exponential": ("lam", "scale"),
-    "HalfFlat": (),
-}
-UNIT = {"Beta": ("alpha", "beta", "mu", "sigma")}
-REAL = {
-    "Normal": ("mu", "sigma"),
-    "StudentT": ("nu", "mu", "sigma"),
-    "Flat": (),
-}
-_SIGNED = ("LogNormal", *REAL)  # their mu may have either sign
+type Numbers = Mapping[str, float]
+
+
+class _Family(NamedTuple):
+    """A distribution: PyMC's names of its arguments, its support, log density and draws.
+
+    The log density is up to a constant, with functions of NumPy, PyTensor or the tape. Both take
+    the numbers as `_standard` gives them.
+    """
+
+    arguments: tuple[str, ...]
+    support: tuple[float, float]
+    log_density: Callable[[Tensor, Numbers, Any], Tensor]
+    sample: Callable[[np.random.Generator, Numbers, tuple[int, ...]], Floats]
+
+
+def _normal(x: Tensor, a: Numbers, xp: Any) -> Tensor:
+    u = (x - a["mu"]) / a["sigma"]
+    return -0.5 * u * u
+
+
+def _log_normal(x: Tensor, a: Numbers, xp: Any) -> Tensor:
+    log = xp.log(x)
+    return _normal(log, a, xp) - log
+
+
+def _student(x: Tensor, a: Numbers, xp: Any) -> Tensor:
+    u = (x - a["mu"]) / a["sigma"]
+    return -0.5 * (a["nu"] + 1) * xp.log1p(u * u / a["nu"])
+
+
+def _flat(x: Tensor, a: Numbers, xp: Any) -> Tensor:
+    return 0.0
+
+
+def _improper(rng: np.random.Generator, a: Numbers, size: tuple[int, ...]) -> Floats:
+    raise LawError("a flat prior is improper: nothing can be drawn from it.")
+
+
+LINE, HALF, UNIT = (-math.inf, math.inf), (0.0, math.inf), (0.0, 1.0)
+SHAPE = ("alpha", "beta", "mu", "sigma")
+_FAMILIES = {
+    "LogNormal": _Family(
+        # `median` is our one convenience.
+        ("mu", "sigma", "median"), HALF, _log_normal,
+        lambda rng, a, size: rng.lognormal(a["mu"], a["sigma"], size),
+    ),
+    "HalfNormal": _Family(
+        ("sigma",), HALF, _normal,
+        lambda rng, a, size: np.abs(rng.normal(0.0, a["sigma"], size)),
+    ),
+    "HalfStudentT": _Family(
+        ("nu", "sigma"), HALF, _student,
+        lambda rng, a, size: np.abs(a["sigma"] * rng.standard_t(a["nu"], size)),
+    ),
+    "Gamma": _Family(
+        SHAPE, HALF, lambda x, a, xp: (a["alpha"] - 1) * xp.log(x) - a["beta"] * x,
+        lambda rng, a, size: rng.gamma(a["alpha"], 1 / a["beta"], size),
+    ),
+    "InverseGamma": _Family(
+        SHAPE, HALF, lambda x, a, xp: -(a["alpha"] + 1) * xp.log(x) - a["beta"] / x,
+        lambda rng, a, size: a["beta"] / rng.gamma(a["alpha"], 1.0, size),
+    ),
+    "Exponential": _Family(
+        ("lam", "scale"), HALF, lambda x, a, xp: -x / a["scale"],
+        lambda rng, a, size: rng.exponential(a["scale"], size),
+    ),
+    "HalfFlat": _Family((), HALF, _flat, _improper),
+    "Beta": _Family(
+        SHAPE, UNIT,
+        lambda x, a, xp: (a["alpha"] - 1) * xp.log(x) + (a["beta"] - 1) * xp.log(1.0 - x),
+        lambda rng, a, size: rng.beta(a["alpha"], a["beta"], size),
+    ),
+    "Normal": _Family(
+        ("mu", "sigma"), LINE, _normal,
+        lambda rng, a, size: rng.normal(a["mu"], a["sigma"], size),
+    ),
+    "StudentT": _Family(
+        ("nu", "mu", "sigma"), LINE, _student,
+        lambda rng, a, size: a["mu"] + a["sigma"] * rng.standard_t(a["nu"], size),
+    ),
+    "Flat": _Family((), LINE, _flat, _improper),
+    "Uniform": _Family(
+        ("lower", "upper"), UNIT, _flat,
+        lambda rng, a, size: rng.uniform(a["lower"], a["upper"], size),
+    ),
+}  # fmt: skip
+DISTRIBUTIONS = {name: family.arguments for name, family in _FAMILIES.items()}
+_SIGNED = ("LogNormal", "Normal", "StudentT")  # their mu may have either sign
 _PAIRS = ({"alpha", "beta"}, {"mu", "sigma"})
 # Ways to give a distribution its arguments: one of them, and no other.
 _WAYS = dict.fromkeys(("Beta", "Gamma", "InverseGamma"), _PAIRS) | {
@@ -37,7 +111,23 @@ _WAYS = dict.fromkeys(("Beta", "Gamma", "InverseGamma"), _PAIRS) | {
     "Exponential": ({"lam"}, {"scale"}),
     "LogNormal": ({"mu"}, {"median"}, set[str]()),
 }
-DISTRIBUTIONS = POSITIVE | UNIT | REAL | {"Uniform": ("lower", "upper")}
+
+
+def _standard(name: str, given: Numbers) -> Numbers:
+    """The arguments of a distribution with its defaults, as its `_Family` takes them."""
+    a = {"mu": 0.0, "sigma": 1.0, "lower": 0.0, "upper": 1.0, **given}
+    if "lam" in a:
+        a["scale"] = 1 / a["lam"]
+    if name in ("Beta", "Gamma", "InverseGamma") and "alpha" not in a:
+        mu, ratio = a["mu"], (a["mu"] / a["sigma"]) ** 2
+        if name == "Beta":
+            total = mu * (1 - mu) / a["sigma"] ** 2 - 1
+            a["alpha"], a["beta"] = mu * total, (1 - mu) * total
+        elif name == "Gamma":
+            a["alpha"], a["beta"] = ratio, ratio / mu
+        else:
+            a["alpha"], a["beta"] = ratio + 2, mu * (ratio + 1)
+    return a
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -154,20 +244,26 @@ class Prior:
         """Bounds of the support."""
         if self.name == "Uniform":
             return self.kwargs.get("lower", 0.0), self.kwargs.get("upper", 1.0)
-        if self.name in UNIT:
-            return 0.0, 1.0
-        return (0.0, math.inf) if self.name in POSITIVE else (-math.inf, math.inf)
+        return _FAMILIES[self.name].support
 
     @property
     def proper(self) -> bool:
         """Whether it integrates to one, so that it can be drawn from."""
         return self.name not in ("Flat", "HalfFlat")
 
-    def dist(self, size: tuple[int, ...] | None = None) -> Tensor:
+    def log_density(self, x: Tensor, xp: Any = np) -> Tensor:
+        """Log density at `x` within the support, up to a constant, by functions of `xp`."""
+        return _FAMILIES[self.name].log_density(x, _standard(self.name, self.kwargs), xp)
+
+    def sample(self, rng: np.random.Generator, size: tuple[int, ...]) -> Floats:
+        """Draws of a proper prior, of the given shape."""
+        return _FAMILIES[self.name].sample(rng, _standard(self.name, self.kwargs), size)
+
+    def dist(self) -> Tensor:
         """Unnamed PyMC distribution."""
         import pymc as pm
 
-        return getattr(pm, self.name).dist(**self.kwargs, size=size)
+        return getattr(pm, self.name).dist(**self.kwargs)
 
     def rv(self, name: str, **kwargs: object) -> Tensor:
         """Random variable `name` of the PyMC model in context."""

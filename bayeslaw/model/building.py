@@ -18,8 +18,9 @@ def build(domains: Mapping[str, Data]) -> Model:
     """The ``pm.Model`` of a specification and its data.
 
     Free variables are the reference coordinates, steps of random walks and standardised random
-    effects; the paper's parameters are deterministics. `bayeslaw.model.density` is the same density
-    in the sampler's coordinates.
+    effects; the paper's parameters are deterministics. Dimensions are the rows, the labels of each
+    level of random effects, and the knots of each walk, in log units from the reference point.
+    `bayeslaw.model.density` is the same density in the sampler's coordinates.
     """
     import pymc as pm
 
@@ -34,46 +35,53 @@ def build(domains: Mapping[str, Data]) -> Model:
         }
         for k, (prefix, data) in enumerate(domains.items()):
             with pm.Model(name=prefix.removesuffix("::")):
-                _add(data, {level: effects[k] for level, effects in shared.items()})
+                _add(data, {level: effects[k] for level, effects in shared.items()}, prefix)
     return model
 
 
-def _add(data: Data, shared: Mapping[str, Tensor]) -> None:
+def _add(data: Data, shared: Mapping[str, Tensor], prefix: str = "") -> None:
     """Add the variables of a spec to the PyMC model in context.
 
-    `shared` are standardised random effects by level, if they are correlated between domains.
+    `shared` are standardised random effects by level, if they are correlated between domains;
+    `prefix` keeps the dimensions of the domains apart.
     """
     import pymc as pm
     import pytensor.tensor as pt
 
     spec, law, priors, at = data.spec, data.law, data.spec.priors, data.at
+    model, rows = pm.modelcontext(None), f"{prefix}row"
+    model.add_coord(rows, np.arange(len(data)))
     q = {name: priors[name].rv(name) for name in law.coordinates if name != "L_ref"}
     terms = law.amounts({**q, "L_ref": 0.0}, at, pt)
     q["L_ref"] = pm.CustomDist("L_ref", -terms["E"], dist=_loss_of(priors))
     for walk in law.walks:
         assert walk.knots
-        q[walk.steps] = pm.Normal(walk.steps, shape=len(walk.knots.positions))
+        knots = f"{prefix}{walk.steps}_knot"
+        model.add_coord(knots, walk.knots.positions)
+        q[walk.steps] = pm.Normal(walk.steps, dims=knots)
     amounts = law.amounts(q, at, pt)
     for symbol, value in law.rescale(amounts, at, pt).items():
         if symbol not in q:
             pm.Deterministic(symbol, value)
     sigma = priors["sigma"].rv("sigma")
-    x = {name: pt.as_tensor(values) for name, values in data.x.items()}
+    x = {name: pm.Data(f"x_{name}", values, dims=rows) for name, values in data.x.items()}
     mu = pt.log(law.loss(amounts, x, at, pt))
     for level, labels in data.groups.items():
         tau = priors[f"tau_{level}"].rv(f"tau_{level}")
-        z = shared[level] if shared else pm.Normal(f"{level}_z", shape=len(labels))
+        if not shared:
+            model.add_coord(level, labels)
+        z = shared[level] if shared else pm.Normal(f"{level}_z", dims=level)
         mu = mu + (tau * z)[data.index[level]]
     of_likelihood = {n: priors[prior].rv(n) for n, prior in spec.likelihood.parameters.items()}
-    observed = pm.Data("observed", data.observed)
+    observed = pm.Data("observed", data.observed, dims=rows)
     if data.order:
         # The density is that of each row given the row before it, so a draw of the rows is no
         # draw of the prior predictive distribution: that is made from the location.
-        pm.Deterministic("location", mu)
+        pm.Deterministic("location", mu, dims=rows)
         ell = priors[LENGTH].rv(LENGTH)
         innovation, sigma = innovations(observed - mu, sigma, ell, data.order, pt)
         mu = observed - innovation
-    spec.likelihood.observe(mu, sigma, of_likelihood, observed)
+    spec.likelihood.observe(mu, sigma, of_likelihood, observed, rows)
 
 
 def _loss_of(priors: Mapping[str, Prior]) -> Callable[[Tensor, Tensor], Tensor]:

@@ -73,7 +73,9 @@ class Likelihood(ABC):
         """Residuals over what skews their scale: far ones are equally likely on both sides."""
         return residual
 
-    def observe(self, mu: Tensor, sigma: Tensor, q: Values, observed: Tensor) -> None:
+    def observe(
+        self, mu: Tensor, sigma: Tensor, q: Values, observed: Tensor, dims: str | None = None
+    ) -> None:
         """Add the observed log losses to the PyMC model in context, as the variable `OBSERVED`."""
         import pymc as pm
         import pytensor.tensor as pt
@@ -93,7 +95,7 @@ class Likelihood(ABC):
             return np.asarray(mu + self.sample(rng or np.random.default_rng(), shape, sigma, own))
 
         arguments = mu, sigma, *q.values()
-        pm.CustomDist(OBSERVED, *arguments, logp=logp, random=random, observed=observed)
+        pm.CustomDist(OBSERVED, *arguments, logp=logp, random=random, observed=observed, dims=dims)
 
 
 @dataclass(frozen=True)
@@ -104,11 +106,13 @@ class StudentT(Likelihood):
     words: ClassVar[str] = "Student-t"
     parameters: ClassVar[Mapping[str, str]] = {"dof_above_floor": "dof"}
 
-    def observe(self, mu: Tensor, sigma: Tensor, q: Values, observed: Tensor) -> None:
+    def observe(
+        self, mu: Tensor, sigma: Tensor, q: Values, observed: Tensor, dims: str | None = None
+    ) -> None:
         import pymc as pm
 
         dof = pm.Deterministic("dof", DOF_FLOOR + q["dof_above_floor"])
-        pm.StudentT(OBSERVED, nu=dof, mu=mu, sigma=sigma, observed=observed)
+        pm.StudentT(OBSERVED, nu=dof, mu=mu, sigma=sigma, observed=observed, dims=dims)
 
     def log_density(self, residual: Tensor, sigma: Tensor, q: Values, xp: Any = F) -> Tensor:
         dof, u = q["dof_above_floor"] + DOF_FLOOR, residual / sigma
@@ -135,10 +139,12 @@ class Normal(Likelihood):
     kind: ClassVar[str] = "normal"
     words: ClassVar[str] = "Normal"
 
-    def observe(self, mu: Tensor, sigma: Tensor, q: Values, observed: Tensor) -> None:
+    def observe(
+        self, mu: Tensor, sigma: Tensor, q: Values, observed: Tensor, dims: str | None = None
+    ) -> None:
         import pymc as pm
 
-        pm.Normal(OBSERVED, mu=mu, sigma=sigma, observed=observed)
+        pm.Normal(OBSERVED, mu=mu, sigma=sigma, observed=observed, dims=dims)
 
     def log_density(self, residual: Tensor, sigma: Tensor, q: Values, xp: Any = F) -> Tensor:
         u = residual / sigma
@@ -210,8 +216,10 @@ class Skewed(StudentT):
     parameters: ClassVar[Mapping[str, str]] = {"dof_above_floor": "dof", "skew": "skew"}
     priors: ClassVar[Mapping[str, Prior]] = {"skew": Prior("HalfNormal", sigma=0.5)}
 
-    def observe(self, mu: Tensor, sigma: Tensor, q: Values, observed: Tensor) -> None:
-        Likelihood.observe(self, mu, sigma, q, observed)
+    def observe(
+        self, mu: Tensor, sigma: Tensor, q: Values, observed: Tensor, dims: str | None = None
+    ) -> None:
+        Likelihood.observe(self, mu, sigma, q, observed, dims)
 
     def log_density(self, residual: Tensor, sigma: Tensor, q: Values, xp: Any = F) -> Tensor:
         both = xp.exp(q["skew"]) + xp.exp(-q["skew"])

@@ -333,7 +333,6 @@ def prior_posterior(posterior: Posterior, *, seed: int = 0) -> Figure:
         If every prior is flat.
     """
     import arviz as az
-    import pymc as pm
 
     floor = posterior.paper["E"]
     known = {"E": floor, FLOOR: floor / posterior.draws["L_ref"], **_scalars(posterior)}
@@ -342,7 +341,7 @@ def prior_posterior(posterior: Posterior, *, seed: int = 0) -> Figure:
     if not proper:
         raise LawError(f"{posterior.law.name}: every prior is flat; give a prior with a density.")
     before = {
-        n: pm.draw(p.dist(), draws=DRAWS, random_seed=seed + i, mode="FAST_COMPILE")[None]
+        n: p.sample(np.random.default_rng([seed, i]), (1, DRAWS))
         for i, (n, p) in enumerate(proper.items())
     }
     after = {n: known[n].values for n in proper}

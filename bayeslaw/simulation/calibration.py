@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
@@ -22,16 +22,13 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.progress import each
 from bayeslaw.common.shown import Format, Showing, Shown, Table
-from bayeslaw.inference.fitted import Convergence
-from bayeslaw.inference.fitting import fit_spec, labelled_draws, specify
-from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.fitting import fit_spec, specify
 from bayeslaw.inference.residuals import log_likelihood
 from bayeslaw.inference.sampling import PosteriorSettings, make_settings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import PriorLike
-from bayeslaw.model import noise
-from bayeslaw.model.building import build
+from bayeslaw.model import prior
 from bayeslaw.model.noise import Likelihood
 from bayeslaw.model.spec import Spec, make_data
 from bayeslaw.tables.table import LossTable, grid
@@ -217,31 +214,25 @@ def _prior(
     spec: Spec, table: LossTable, ahead: pd.DataFrame, count: int, seed: int
 ) -> tuple[xr.Dataset, Floats]:
     """Draws from the prior, as one chain of a posterior, and losses of all rows, (count, rows)."""
-    import pymc as pm
-
     rows = pd.concat([table.frame, ahead.assign(loss=1.0)], ignore_index=True)
     whole, data = replace(table, frame=rows), make_data(spec, table)
-    # The knots of the fitted rows, and others as far as the rows ahead reach.
+    # The knots of the fitted rows, and others as far as the rows ahead reach; groups of all rows.
     extended = make_data(replace(spec, law=data.law), whole, at=data.at)
-    model = build({"": extended})
-    loss = model["location" if spec.errors == "run" else "log_loss"]
-    *free, log_loss = pm.draw([*model.free_RVs, loss], draws=count, random_seed=seed)
-    values = {v.name: np.asarray(value) for v, value in zip(model.free_RVs, free, strict=True)}
+    values, log_loss = prior.draw(extended, count, np.random.default_rng([seed, 2]))
+    draws: dict[str, tuple[tuple[str, ...], Floats]] = {}
+    coords: dict[str, Any] = {**extended.groups}
+    for name, value in values.items():
+        dims: tuple[str, ...] = ()
+        if name.endswith("_effect"):
+            dims = (name.removesuffix("_effect"),)
+        elif value.ndim == 3:
+            dims, value = (f"{name}_knot",), value[:, 0]
+        draws[str(name)] = (("chain", "draw", *dims), value[None] if dims else value[None, :, 0])
     for mine, longer in zip(data.law.walks, extended.law.walks, strict=True):
         assert mine.knots
         assert longer.knots
         among = np.isin(longer.knots.positions, mine.knots.positions)
-        values[mine.steps] = values[mine.steps][:, among]
-    one_chain = {
-        name: (("chain", "draw", *(f"{name}_{k}" for k in range(value.ndim - 1))), value[None])
-        for name, value in values.items()
-    }
-    # Knots of the fitted rows, and groups of all rows.
-    draws = labelled_draws(replace(data, groups=extended.groups), xr.Dataset(one_chain))
-    if spec.errors == "run":
-        converged = Convergence(math.inf, math.inf, math.inf, 0, 1.0)
-        truth = Posterior(spec, whole, data.at, draws, xr.Dataset(), converged)
-        rng, order = np.random.default_rng([seed, 2]), noise.order(rows)
-        scale, q = truth.scale(rows), truth.values()
-        log_loss = log_loss + noise.draw_paths(spec.likelihood, rng, scale, q, order)
-    return draws, np.exp(log_loss)
+        dims, steps = draws[mine.steps]
+        draws[mine.steps] = (dims, steps[..., among])
+        coords[f"{mine.steps}_knot"] = mine.knots.positions
+    return xr.Dataset(draws, coords), np.exp(log_loss)
