@@ -317,9 +317,7 @@ def test_it_is_the_density_of_the_pymc_model(both):
     names = [rv.name for rv in model.free_RVs]
 
     def values(z):
-        size = len(density.names)
-        *_, weights = density.scaled(z, np.zeros(size), np.eye(size))
-        found = density.variables(weights[None, None])
+        found = density.variables(density.expand(z)[None, None])
         return [np.asarray(found[name])[0, 0] for name in names]
 
     def on_the_line(z):
