@@ -115,8 +115,13 @@ def _instructions(node: Node, first: Mapping[Node, int], starts: Ints) -> list[l
         y, (of_x, of_y) = parts[1][0], node.detail
         inner = rows if of_x else columns
         if shape[1] == 1:  # a column is, in memory, the row of the transposed product
-            x, y, of_y, shape = y, x, not of_x, (1, shape[0])
-        return [[kind, out, x, y, *shape, inner, int(of_x), int(of_y), 0]]
+            x, y, of_x, of_y, shape = y, x, False, not of_x, (1, shape[0])
+        # A row and a small matrix are multiplied in loops, which cost less than a call of BLAS.
+        if shape[0] > 1 or inner * shape[1] > BLAS:
+            return [[kind, out, x, y, *shape, inner, int(of_x), int(of_y), 0]]
+        if of_y:
+            return [[SUM_ALONG, out, x, y, shape[1], inner, 0, 1, inner, 1]]
+        return [[SUM_DOWN, out, x, y, inner, shape[1], 1, 0, shape[1], 1]]
     start = starts[node.detail[0]] if node.detail else 0
     return [[kind, out, x, 0, rows, columns, shape[1], start, 0, 0]]
 
@@ -137,6 +142,8 @@ def _by_element(kind: int, out: int, parts: Sequence[Part], shape: Shape) -> lis
 
 # -- instructions ----------------------------------------------------------------------------------
 
+# Numba's cache is for this file as it is: who renumbers the kinds in `tape` has to touch it.
+#
 # Places in memory are unsigned: a signed index could count from the end, and a loop that checks
 # for that is not vectorised. A slice of memory, or a row of `code`, costs an atomic count of
 # references, as much as half a row of values. In Numba the sum of an unsigned integer and a literal
@@ -164,10 +171,7 @@ def run(code, index, memory):
             else:
                 _functions(code, k, memory)
         elif kind == kinds.MATMUL:
-            if rows == ONE:
-                _row_product(code, k, memory)
-            else:
-                _matrix_product(code, k, memory)
+            _matrix_product(code, k, memory)
         elif kind in (kinds.GATHER, kinds.SCATTER):
             _indexed(code, k, memory, index)
         elif kind == kinds.WHITEN:
@@ -288,9 +292,8 @@ def _sum_row(kind, memory, out, x, y, columns):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _operators(code, k, memory):
-    kind, out, x, y, rows, columns = (
-        code[k, 0], code[k, 1], code[k, 2], code[k, 3], code[k, 4], code[k, 5]
-    )  # fmt: skip
+    kind, out, x, y = code[k, 0], code[k, 1], code[k, 2], code[k, 3]
+    rows, columns = code[k, 4], code[k, 5]
     x_down, x_along, y_down, y_along = code[k, 6], code[k, 7], code[k, 8], code[k, 9]
     for _ in range(rows):
         if x_along == ZERO:
@@ -304,9 +307,8 @@ def _operators(code, k, memory):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _sums(code, k, memory):
-    kind, out, x, y, rows, columns = (
-        code[k, 0], code[k, 1], code[k, 2], code[k, 3], code[k, 4], code[k, 5]
-    )  # fmt: skip
+    kind, out, x, y = code[k, 0], code[k, 1], code[k, 2], code[k, 3]
+    rows, columns = code[k, 4], code[k, 5]
     x_down, x_along, y_down, y_along = code[k, 6], code[k, 7], code[k, 8], code[k, 9]
     out_down = ONE if kind == SUM_ALONG else ZERO
     _fill(memory, out, columns if kind == SUM_DOWN else rows if kind == SUM_ALONG else ONE)
@@ -343,9 +345,8 @@ def _fill(memory, out, size):
 @njit(cache=True, nogil=True, error_model="numpy")
 def _matrix_product(code, k, memory):
     """A product of matrices, of which one may be transposed."""
-    out, x, y, rows, columns, inner = (
-        code[k, 1], code[k, 2], code[k, 3], code[k, 4], code[k, 5], code[k, 6]
-    )  # fmt: skip
+    out, x, y = code[k, 1], code[k, 2], code[k, 3]
+    rows, columns, inner = code[k, 4], code[k, 5], code[k, 6]
     a, b = memory[x : x + rows * inner], memory[y : y + inner * columns]
     into = memory[out : out + rows * columns].reshape((rows, columns))
     if code[k, 7] == ONE:
@@ -354,28 +355,6 @@ def _matrix_product(code, k, memory):
         np.dot(a.reshape((rows, inner)), b.reshape((columns, inner)).T, into)
     else:
         np.dot(a.reshape((rows, inner)), b.reshape((inner, columns)), into)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _row_product(code, k, memory):
-    """A product of a row and a matrix, which may be transposed."""
-    out, x, y, columns, inner, turned = (
-        code[k, 1], code[k, 2], code[k, 3], code[k, 5], code[k, 6], code[k, 8]
-    )  # fmt: skip
-    if inner * columns > BLAS:
-        a, b = memory[x : x + inner], memory[y : y + inner * columns]
-        into = memory[out : out + columns]
-        if turned:
-            np.dot(b.reshape((columns, inner)), a, into)
-        else:
-            np.dot(b.reshape((inner, columns)).T, a, into)
-    elif turned:
-        for j in range(columns):
-            memory[out + j] = _dot(memory, x, y + j * inner, inner)
-    else:
-        _fill(memory, out, columns)
-        for j in range(inner):
-            _add_product(memory, out, memory[x + j], y + j * columns, columns)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -7,6 +7,7 @@ from functools import partial
 import arviz_stats as azs
 import numpy as np
 import pytest
+import xarray as xr
 from scipy import stats
 from threadpoolctl import threadpool_limits
 
@@ -122,6 +123,12 @@ def test_settings_that_no_fit_has(small, name, value):
     if name in ("seed", "delta", "priors", "likelihood"):
         with pytest.raises(FitError, match=rf"^{name}={re.escape(repr(value))}: give "):
             fit("chinchilla", small, method="map", **{name: value})
+
+
+def test_chains_in_threads_draw_what_they_draw_one_after_another(small):
+    run = {"seed": 3, "chains": 4, "tune": 60, "draws": 40, "retry": False}
+    apart, together = (fit("chinchilla", small, cores=cores, **run).draws for cores in (1, 4))
+    xr.testing.assert_identical(apart, together)
 
 
 def test_one_draw_is_enough_to_go_on(small):
