@@ -24,13 +24,6 @@ from tests import support
 from tests.plugin import DataWalk, SkewNormal
 from tests.support import DATA, DESIGN, paper_rows, truth_of
 
-
-def expanded(density, point):
-    """A point with weights in place of whitened ones."""
-    size = len(density.names)
-    return density.scaled(point, np.zeros(size), np.eye(size))[2]
-
-
 STEP = 1e-4
 PLAIN = Mode(linker="py", optimizer=None)  # no compiler and no rewrites: half a second a model
 ROWS = DESIGN.query("ptpp in [15, 279] and replay != 0.25")
@@ -257,7 +250,7 @@ def test_it_is_the_density_of_the_pymc_model(both):
     evaluate = pytensor.function(free, logp, mode=PLAIN, on_unused_input="ignore")
 
     def values(points):
-        found = density.variables(np.array([[expanded(density, z) for z in points]]))
+        found = density.variables(np.array([[density.expand(z) for z in points]]))
         return [np.asarray(found[rv.name])[0] for rv in model.free_RVs]
 
     def of_model(z):

@@ -10,6 +10,7 @@ from functools import cache, partial
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from scipy import stats
 from threadpoolctl import threadpool_limits
 
@@ -222,6 +223,12 @@ def test_same_seed_same_draws_whatever_was_fitted_before(tmp_path):
     allow = {"allow_unconverged": True}
     np.testing.assert_allclose(different.predict(small(), **allow), small().loss, rtol=0.01)
     np.testing.assert_allclose(elsewhere.predict(other, **allow), other.loss, rtol=0.02)
+
+
+def test_chains_in_threads_draw_what_they_draw_one_after_another():
+    run = {"seed": 3, "chains": 4, "tune": 60, "draws": 40, "retry": False}
+    apart, together = (fit("chinchilla", small(), cores=cores, **run).draws for cores in (1, 4))
+    xr.testing.assert_identical(apart, together)
 
 
 @pytest.mark.slow

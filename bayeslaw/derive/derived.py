@@ -24,7 +24,7 @@ from bayeslaw.inference.posterior import LEVELS, Forecast, Posterior, band_colum
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import floor_words
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
-from bayeslaw.model.density import log_prior_of_floor
+from bayeslaw.model.coordinates import log_prior_of_floor
 from bayeslaw.tables.hull import BEYOND, evidence, in_words, locate
 from bayeslaw.tables.table import LossTable, write_frame
 from bayeslaw.tables.validation import COVARIATES, canonical, check_rows

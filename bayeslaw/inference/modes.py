@@ -13,7 +13,7 @@ from bayeslaw.common.errors import FitWarning
 from bayeslaw.huber.descent import AGREE, Objective, screened_starts
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.model.building import build
-from bayeslaw.model.density import on_the_line
+from bayeslaw.model.coordinates import on_the_line
 from bayeslaw.model.spec import Spec, make_data
 from bayeslaw.tables.table import LossTable
 

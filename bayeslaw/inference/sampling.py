@@ -309,17 +309,19 @@ def _run(
     accept: float,
     move: Callable[[int], None],
 ) -> tuple[Floats, xr.Dataset]:
-    """Points of `Density.scaled`, shape (chains, draws, coordinates), and statistics.
+    """Points of `Density.expand`, shape (chains, draws, coordinates), and statistics.
 
     `move` is told how many points there are so far.
     """
-    centre, factor = mode.copy(), np.ascontiguousarray(factor)
+    scaled = density.scaled(mode, factor)
 
+    # Chains may run in threads, and a density computes in its own memory: each chain has a copy.
     def log_density() -> Callable[[Floats], tuple[float, Floats]]:
-        return lambda point: density.scaled(point, centre, factor)[:2]
+        return scaled.copy()
 
     def expand(*_: Any) -> Callable[[Floats], dict[str, Floats]]:
-        return lambda point: {"point": density.scaled(point, centre, factor)[2]}
+        own = scaled.copy()
+        return lambda point: {"point": own.expand(point)}
 
     def start(seed: int) -> Floats:
         point = np.random.default_rng(seed).normal(size=density.size)
@@ -331,7 +333,7 @@ def _run(
         density.size, log_density, expand, types, shapes, names, make_initial_point_fn=start
     )
     # Threads would wait for each other where a gradient is short.
-    work = len(density.arguments[0]) * len(density.weights)
+    work = sum(map(len, density.domains.values())) * len(density.weights)
     cores = (os.process_cpu_count() or 1) if work > SHORT else 1
     sampler = nutpie.sample(
         model,

@@ -1,9 +1,17 @@
-"""Formulas as tapes: traced once in Python, and differentiated and evaluated there.
+"""Formulas of arrays as tapes: traced once in Python, and differentiated there by rules.
 
-A formula is written with Python's operators and the functions of `FUNCTIONS`, as with NumPy. Its
-inputs are scalars, and rows: vectors with one value for each row of a table. `Tape.gradient` adds
-the operations of the derivatives. One function (`bayeslaw.model.whitening.evaluate`), which Numba
-compiles once for a machine, runs any tape, so a law is never compiled.
+Every value is an array of two dimensions; a scalar is (1, 1), a row (1, n), and shapes broadcast as
+in NumPy. A formula is written with Python's operators, the functions of `FUNCTIONS`, and those of
+matrices below. `Tape.gradient` adds the operations of the derivatives. One interpreter
+(`bayeslaw.model.machine`), which Numba compiles once, runs any tape, so a law is never compiled.
+
+Two conventions make rules of derivatives short, and their results fast:
+
+- A product may also be a sum: the result of `MULTIPLY` has length one along axes that are summed.
+  So the derivative of a product is a product again, without an array in between, whatever was
+  broadcast; and a sum is a product with 1.
+- A derivative may have length one along an axis where its value is longer. It is then the same all
+  along that axis.
 """
 
 import math
@@ -18,115 +26,99 @@ from scipy import special
 
 from bayeslaw.common.arrays import Floats, Ints, Namespace
 
-INPUT, CONSTANT, ADD, SUBTRACT, MULTIPLY, DIVIDE, MAXIMUM, ABOVE, EXP, LOG, LOG1P, TANH, SUM = (
-    range(13)
-)
-ERF, LGAMMA, DIGAMMA, SPREAD, EXPM1 = range(13, 18)
-"""Kinds of operations. `ABOVE` is 1 where its first argument is above the second, and else 0;
-`SPREAD` is a scalar as a row."""
+type Shape = tuple[int, int]
 
+(
+    INPUT, CONSTANT, VIEW, STACK,
+    ADD, SUBTRACT, MULTIPLY, DIVIDE, MAXIMUM, ABOVE,
+    EXP, LOG, LOG1P, EXPM1, TANH, SQRT, ERF, LGAMMA, DIGAMMA, SPREAD,
+    MATMUL, TRANSPOSE, GATHER, SCATTER, WHITEN,
+) = range(25)  # fmt: skip
+"""Kinds of operations, in the order by which the interpreter tells them apart: those that compute
+nothing, those of two arrays element by element, of one, and those of matrices.
 
-@dataclass(frozen=True)
-class Operation:
-    """One operation: its kind, the places of its arguments, a constant's value, if it is a row."""
-
-    kind: int
-    first: int = -1
-    second: int = -1
-    value: float = 0.0
-    row: bool = False
+`VIEW` are successive numbers of an array in another shape, `STACK` arrays one after another.
+`ABOVE` is 1 where the first argument is above the second, and else 0. `SPREAD` repeats an array to
+a shape. `GATHER` takes columns by an index, `SCATTER` adds columns up by one. `WHITEN` of A is the
+lower triangular W with ``W A W' = 1``, the inverse of A's Cholesky factor.
+"""
 
 
 @dataclass(eq=False)
 class Tape:
-    """Operations in the order of evaluation, each once."""
+    """Values in the order of evaluation, each once."""
 
-    operations: list[Operation] = field(default_factory=list)
-    places: dict[Operation, int] = field(default_factory=dict)
+    nodes: list["Node"] = field(default_factory=list)
+    known: dict[Any, "Node"] = field(default_factory=dict)
     inputs: dict[str, "Node"] = field(default_factory=dict)
+    arrays: list[Floats] = field(default_factory=list)
+    named: dict[str, "Node"] = field(default_factory=dict)  # constants that a program can replace
+    indices: list[Ints] = field(default_factory=list)
 
-    def input(self, name: str, *, row: bool = False) -> "Node":
-        self.operations.append(Operation(INPUT, row=row))
-        self.inputs[name] = Node(self, len(self.operations) - 1)
+    def input(self, name: str, size: int = 1) -> "Node":
+        self.inputs[name] = self.apply(INPUT, shape=(1, size), detail=name)
         return self.inputs[name]
 
-    def constant(self, value: float) -> "Node":
-        return self._add(Operation(CONSTANT, value=float(value)))
+    def constant(self, value: Any, name: str = "") -> "Node":
+        """A number, or an array, which is never merged with an equal one."""
+        if np.ndim(value) == 0:
+            return self.apply(CONSTANT, shape=(1, 1), detail=float(value))
+        array = np.atleast_2d(np.asarray(value, float))
+        self.arrays.append(array)
+        # In a tuple, so that it is not taken for a number: 1 is equal to 1.0.
+        node = self.apply(CONSTANT, shape=array.shape, detail=(len(self.arrays) - 1,))
+        if name:
+            self.named[name] = node
+        return node
 
-    def apply(self, kind: int, first: "Node", second: "Node | None" = None) -> "Node":
-        last = first if second is None else second
-        row = kind == SPREAD or (kind != SUM and (first.row or last.row))
-        place = -1 if second is None else second.place
-        return self._add(Operation(kind, first.place, place, row=row))
+    def index(self, columns: Any, count: int) -> tuple[int, int]:
+        """An index of columns, of which there are `count`, for `gather` and `scatter`."""
+        self.indices.append(np.asarray(columns, np.int64))
+        return len(self.indices) - 1, count
 
-    def _add(self, operation: Operation) -> "Node":
-        if operation not in self.places:
-            self.operations.append(operation)
-            self.places[operation] = len(self.operations) - 1
-        return Node(self, self.places[operation])
+    def apply(self, kind: int, *of: "Node", shape: Any = None, detail: Any = None) -> "Node":
+        """The value of an operation; by default its shape is that to which arguments broadcast."""
+        key = kind, tuple(node.place for node in of), shape, detail
+        if key not in self.known:
+            shape = shape or broadcast(*(node.shape for node in of))
+            self.known[key] = Node(self, len(self.nodes), kind, of, shape, detail)
+            self.nodes.append(self.known[key])
+        return self.known[key]
 
     def gradient(self, total: "Node", by: Sequence["Node"]) -> list["Node"]:
-        found = {total.place: self.constant(1.0)}
-        for place in range(total.place, -1, -1):
-            if place not in found:
+        """Derivatives of a scalar by some nodes, each in the shape of its node."""
+        found, active = {total: self.constant(1.0)}, self.depending(by)
+        for node in reversed(self.nodes[: total.place + 1]):
+            if node not in found or node in by or node.kind not in PARTIALS:
                 continue
-            node = Node(self, place)
-            partials = _PARTIALS.get(node.kind, lambda *_: ())
-            parts = partials(node.first, node.second, node, found[place])
-            for argument, part in zip((node.first, node.second), parts, strict=False):
-                if part.row and not argument.row:
-                    part = FUNCTIONS.sum(part)
-                known = found.get(argument.place)
-                found[argument.place] = part if known is None else known + part
-        return [found.get(node.place, self.constant(0.0)) for node in by]
+            parts = PARTIALS[node.kind](node, found[node], *node.arguments)
+            for argument, part in zip(node.arguments, parts, strict=True):
+                if argument in active:
+                    found[argument] = found[argument] + part if argument in found else part
+        return [spread(found.get(node, self.constant(0.0)), node.shape) for node in by]
 
-    def needed(self, outputs: Sequence["Node"]) -> list[int]:
-        """Places of the operations that some outputs need, in the order of evaluation."""
-        needed = {node.place for node in outputs}
-        for place in range(max(needed), -1, -1):
-            if place in needed:
-                operation = self.operations[place]
-                needed |= {p for p in (operation.first, operation.second) if p >= 0}
-        return sorted(needed)
+    def depending(self, on: Sequence["Node"]) -> set["Node"]:
+        """Some nodes, and all that depend on them."""
+        found = set(on)
+        for node in self.nodes:
+            if not found.isdisjoint(node.arguments):
+                found.add(node)
+        return found
 
-    def compile(self, outputs: Sequence["Node"], inputs: Sequence[str]) -> "Program":
-        """The operations that some outputs need; the named inputs come first, in their order."""
-        order = [self.inputs[name].place for name in inputs]
-        order += [p for p in self.needed(outputs) if self.operations[p].kind != INPUT]
-        position = {place: k for k, place in enumerate(order)}
-        kept = [self.operations[place] for place in order]
-        rows = np.array([o.row for o in kept])
-        # Each kind of value is numbered by itself.
-        slots = np.where(rows, np.cumsum(rows), np.cumsum(~rows)) - 1
-        code = np.zeros((len(kept), 7), np.int64)
-        for k, operation in enumerate(kept):
-            code[k, [0, 3, 4]] = operation.kind, slots[k], rows[k]
-            for column, place in ((1, operation.first), (2, operation.second)):
-                if place >= 0:
-                    code[k, [column, column + 4]] = slots[position[place]], rows[position[place]]
-        return Program(
-            code,
-            np.array([o.value for o in kept]),
-            np.array([position[node.place] for node in outputs], np.int64),
-            (int(rows.sum()), int((~rows).sum())),
-        )
-
-
-@dataclass(frozen=True)
-class Program:
-    """A compiled tape."""
-
-    code: Ints
-    constants: Floats
-    outputs: Ints
-    sizes: tuple[int, int]
+    def needed(self, outputs: Sequence["Node"]) -> list["Node"]:
+        """Nodes that some outputs need, in the order of evaluation."""
+        needed = set(outputs)
+        for node in reversed(self.nodes):
+            if node in needed:
+                needed.update(node.arguments)
+        return [node for node in self.nodes if node in needed]
 
 
 def _operators(kind: int) -> tuple[Callable[..., "Node"], Callable[..., "Node"]]:
     """The method of an operator, and the one for a node on its right."""
     return (
-        lambda self, other: self._with(kind, other),
-        lambda self, other: self._with(kind, other, swapped=True),
+        lambda self, other: _operate(kind, self, other),
+        lambda self, other: _operate(kind, other, self),
     )
 
 
@@ -134,61 +126,55 @@ def _operators(kind: int) -> tuple[Callable[..., "Node"], Callable[..., "Node"]]
 class Node:
     """A value on a tape."""
 
-    tape: Tape
+    tape: Tape = field(repr=False)
     place: int
+    kind: int
+    arguments: tuple["Node", ...] = field(repr=False)
+    shape: Shape
+    # The name of an input, a constant or the place of its array, the first number of a view, which
+    # arguments of a matrix product are transposed, or an index and how many columns it is of.
+    detail: Any
     __array_ufunc__ = None
 
     @property
-    def operation(self) -> Operation:
-        return self.tape.operations[self.place]
-
-    @property
-    def row(self) -> bool:
-        return self.operation.row
-
-    @property
-    def kind(self) -> int:
-        return self.operation.kind
-
-    @property
     def first(self) -> "Node":
-        return Node(self.tape, self.operation.first)
+        return self.arguments[0]
 
     @property
     def second(self) -> "Node":
-        return Node(self.tape, self.operation.second)
+        return self.arguments[1]
 
     @property
     def number(self) -> float | None:
-        return self.operation.value if self.kind == CONSTANT else None
+        """The value of a constant that is a number."""
+        return self.detail if self.kind == CONSTANT and isinstance(self.detail, float) else None
 
     @property
     def names(self) -> set[str]:
-        needed = self.tape.needed([self])
-        return {name for name, node in self.tape.inputs.items() if node.place in needed}
+        return {node.detail for node in self.tape.needed([self]) if node.kind == INPUT}
 
-    def _with(self, kind: int, other: "Node | float", *, swapped: bool = False) -> "Node":
-        node = other if isinstance(other, Node) else self.tape.constant(other)
-        one, two = (node, self) if swapped else (self, node)
-        a, b = one.number, two.number
-        if a is not None and b is not None:
-            return self.tape.constant(_VALUES[kind](a, b, np))
-        if (kind == ADD and a == 0) or (kind == MULTIPLY and a == 1):
-            return two
-        if (kind in (ADD, SUBTRACT) and b == 0) or (kind in (MULTIPLY, DIVIDE) and b == 1):
-            return one
-        if (kind == MULTIPLY and 0 in (a, b)) or (kind == DIVIDE and a == 0):
-            return self.tape.constant(0.0)
-        for sign, node in ((a, two), (b, one)):
-            if kind == MULTIPLY == node.kind and sign == -1 == node.second.number:
-                return node.first
-        return self.tape.apply(kind, one, two)
+    @property
+    def T(self) -> "Node":  # noqa: N802  # as NumPy's
+        turned = self.shape[::-1]
+        if 1 in turned:  # a vector: the same numbers in the same order
+            return self.view(0, turned)
+        if self.kind == TRANSPOSE:
+            return self.first
+        return self.tape.apply(TRANSPOSE, self, shape=turned)
+
+    def view(self, first: int, shape: Shape) -> "Node":
+        """Numbers from `first` on, in another shape."""
+        if shape == self.shape:
+            return self
+        if self.kind == VIEW:
+            return self.first.view(first + self.detail, shape)
+        return self.tape.apply(VIEW, self, shape=shape, detail=first)
 
     __add__, __radd__ = _operators(ADD)
     __sub__, __rsub__ = _operators(SUBTRACT)
     __mul__, __rmul__ = _operators(MULTIPLY)
     __truediv__, __rtruediv__ = _operators(DIVIDE)
-    __gt__, _ = _operators(ABOVE)
+    __gt__, __lt__ = _operators(ABOVE)
 
     def __neg__(self) -> "Node":
         return self * -1.0
@@ -196,12 +182,83 @@ class Node:
     def __pow__(self, power: "Node | float") -> "Node":
         return self * self if power == 2 else _exp(power * _log(self))
 
+    def __matmul__(self, other: "Node") -> "Node":
+        if self.shape[1] == 1:
+            return self * other
+        turned = self.kind == TRANSPOSE, other.kind == TRANSPOSE
+        if all(turned):
+            return (other.T @ self.T).T
+        # A transposed argument is read in place, so its transpose is often not computed at all.
+        one, two = (n.T if t else n for n, t in zip((self, other), turned, strict=True))
+        shape = self.shape[0], other.shape[1]
+        return self.tape.apply(MATMUL, one, two, shape=shape, detail=turned)
 
-type Value = Node | float | Floats
+
+# -- element by element ----------------------------------------------------------------------------
+
+VALUES: dict[int, Callable[[Any, Any, Namespace], Any]] = {
+    ADD: lambda a, b, xp: a + b,
+    SUBTRACT: lambda a, b, xp: a - b,
+    MULTIPLY: lambda a, b, xp: a * b,
+    DIVIDE: lambda a, b, xp: a / b,
+    MAXIMUM: lambda a, b, xp: xp.maximum(a, b),
+    ABOVE: lambda a, b, xp: (a > b) * 1.0,
+    EXP: lambda a, b, xp: xp.exp(a),
+    LOG: lambda a, b, xp: xp.log(a),
+    LOG1P: lambda a, b, xp: xp.log1p(a),
+    EXPM1: lambda a, b, xp: xp.expm1(a),
+    TANH: lambda a, b, xp: xp.tanh(a),
+}
+"""Values of the operations of a law's formula over an array namespace."""
+
+
+def broadcast(*shapes: Shape) -> Shape:
+    return max(s[0] for s in shapes), max(s[1] for s in shapes)
+
+
+def _operate(kind: int, one: "Node | float", two: "Node | float") -> Node:
+    """An operation, simpler where an argument is a number. In a product a number comes second."""
+    tape = one.tape if isinstance(one, Node) else two.tape  # type: ignore[union-attr]
+    one, two = (x if isinstance(x, Node) else tape.constant(x) for x in (one, two))
+    a, b = one.number, two.number
+    if a is not None and b is not None:
+        return tape.constant(VALUES[kind](a, b, np))
+    if (kind == ADD and a == 0) or (kind == MULTIPLY and a == 1):
+        return two
+    if (kind in (ADD, SUBTRACT) and b == 0) or (kind in (MULTIPLY, DIVIDE) and b == 1):
+        return one
+    if (kind == MULTIPLY and 0 in (a, b)) or (kind == DIVIDE and a == 0):
+        return tape.constant(0.0)
+    if kind == MULTIPLY and a is not None:
+        return _operate(kind, two, one)
+    if kind == MULTIPLY == one.kind and b == -1 == one.second.number:
+        return one.first
+    return tape.apply(kind, one, two)
+
+
+def product(a: Node, b: Node, over: Shape, shape: Shape) -> Node:
+    """``a * b``, broadcast to `over`, summed along axes where `shape` has length one.
+
+    Along the other axes it may be shorter than `shape`, if all its numbers are equal there.
+    """
+    own, summed = broadcast(a.shape, b.shape), [k for k in (0, 1) if shape[k] == 1 < over[k]]
+    # A sum of equal numbers is a multiple of one of them.
+    count = float(math.prod(over[k] for k in summed if own[k] == 1))
+    if all(own[k] == 1 for k in summed):
+        return a * b * count
+    for one, two in ((a, b), (b, a)):  # a number is multiplied last, when there are fewer others
+        if two.number not in (None, 1.0):
+            return product(one, two.tape.constant(1.0), over, shape) * two
+    kept = (1 if 0 in summed else own[0], 1 if 1 in summed else own[1])
+    return a.tape.apply(MULTIPLY, a, b, shape=kept) * count
+
+
+def spread(x: Node, shape: Shape) -> Node:
+    return x if x.shape == shape else x.tape.apply(SPREAD, x, shape=shape)
 
 
 def _one(kind: int, plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def apply(x: Value) -> Any:
+    def apply(x: Any) -> Any:
         if not isinstance(x, Node):
             return plain(x)
         return x.tape.constant(plain(x.number)) if x.number is not None else x.tape.apply(kind, x)
@@ -214,17 +271,14 @@ _log1p = _one(LOG1P, np.log1p)
 
 
 def _maximum(a: Any, b: Any) -> Any:
-    if isinstance(a, Node):
-        return a._with(MAXIMUM, b)
-    return b._with(MAXIMUM, a, swapped=True) if isinstance(b, Node) else np.maximum(a, b)
+    nodes = isinstance(a, Node) or isinstance(b, Node)
+    return _operate(MAXIMUM, a, b) if nodes else np.maximum(a, b)
 
 
-def _softplus(x: Value) -> Any:
-    return _maximum(x, 0.0) + _log1p(_exp(-_maximum(x, -x)))
-
-
-def _sum(x: Value) -> Any:
-    return x.tape.apply(SUM, x) if isinstance(x, Node) else np.sum(x, axis=-1, keepdims=True)
+def _sum(x: Any) -> Any:
+    if not isinstance(x, Node):
+        return np.sum(x, axis=-1, keepdims=True)
+    return product(x, x.tape.constant(1.0), x.shape, (1, 1))
 
 
 FUNCTIONS = SimpleNamespace(
@@ -238,65 +292,124 @@ FUNCTIONS = SimpleNamespace(
     maximum=_maximum,
     minimum=lambda a, b: -_maximum(-a, -b),
     sum=_sum,
-    sqrt=lambda x: _exp(0.5 * _log(x)),
+    sqrt=_one(SQRT, np.sqrt),
     sigmoid=lambda x: 0.5 * (1.0 + _tanh(0.5 * x)),
-    softplus=_softplus,
+    softplus=lambda x: _maximum(x, 0.0) + _log1p(_exp(-_maximum(x, -x))),
 )
-"""Functions of nodes, numbers and arrays, under NumPy's names; ``sum`` is over rows."""
-
-_PARTIALS: dict[int, Callable[[Node, Node, Node, Node], tuple[Node, ...]]] = {
-    ADD: lambda x, y, z, out: (out, out),
-    SUBTRACT: lambda x, y, z, out: (out, -out),
-    MULTIPLY: lambda x, y, z, out: (out * y, out * x),
-    DIVIDE: lambda x, y, z, out: (out / y, -out * z / y),
-    MAXIMUM: lambda x, y, z, out: (out * (x > y), out * (1.0 - (x > y))),
-    EXP: lambda x, y, z, out: (out * z,),
-    LOG: lambda x, y, z, out: (out / x,),
-    LOG1P: lambda x, y, z, out: (out / (1.0 + x),),
-    EXPM1: lambda x, y, z, out: (out * _exp(x),),
-    TANH: lambda x, y, z, out: (out * (1.0 - z * z),),
-    SUM: lambda x, y, z, out: (x.tape.apply(SPREAD, out),),
-    SPREAD: lambda x, y, z, out: (out,),
-    ERF: lambda x, y, z, out: (out * (2 / math.sqrt(math.pi)) * FUNCTIONS.exp(-(x * x)),),
-    LGAMMA: lambda x, y, z, out: (out * x.tape.apply(DIGAMMA, x),),
-}
-"""Derivatives of a value z = f(x, y) by its arguments, each times the derivative `out` by z."""
-
-
-# -- formulas over other namespaces ----------------------------------------------------------------
-
-_VALUES: dict[int, Callable[[Any, Any, Namespace], Any]] = {
-    ADD: lambda a, b, xp: a + b,
-    SUBTRACT: lambda a, b, xp: a - b,
-    MULTIPLY: lambda a, b, xp: a * b,
-    DIVIDE: lambda a, b, xp: a / b,
-    MAXIMUM: lambda a, b, xp: xp.maximum(a, b),
-    ABOVE: lambda a, b, xp: (a > b) * 1.0,
-    EXP: lambda a, b, xp: xp.exp(a),
-    LOG: lambda a, b, xp: xp.log(a),
-    LOG1P: lambda a, b, xp: xp.log1p(a),
-    EXPM1: lambda a, b, xp: xp.expm1(a),
-    TANH: lambda a, b, xp: xp.tanh(a),
-}
+"""Functions of nodes, numbers and arrays, under NumPy's names; ``sum`` is over rows of a table."""
 
 
 @lru_cache(maxsize=1024)
-def _order(nodes: tuple[Node, ...]) -> list[tuple[int, Operation, str]]:
-    """Operations that nodes of one tape need, with their places, and the names of inputs."""
-    tape = nodes[0].tape
-    names = {node.place: name for name, node in tape.inputs.items()}
-    return [(p, tape.operations[p], names.get(p, "")) for p in tape.needed(nodes)]
+def _needed(nodes: tuple[Node, ...]) -> list[Node]:
+    return nodes[0].tape.needed(nodes)
 
 
 def evaluate(nodes: Sequence[Node], value_of: Callable[[str], Any], xp: Namespace) -> list[Any]:
-    """Values of nodes of one tape over an array namespace, given those of inputs by name."""
-    values: dict[int, Any] = {}
-    for place, operation, name in _order(tuple(nodes)):
-        if operation.kind == INPUT:
-            values[place] = value_of(name)
-        elif operation.kind == CONSTANT:
-            values[place] = operation.value
+    """Values of a law's formulas over an array namespace, given those of inputs by name."""
+    values: dict[Node, Any] = {}
+    for node in _needed(tuple(nodes)):
+        if node.kind in (INPUT, CONSTANT):
+            values[node] = value_of(node.detail) if node.kind == INPUT else node.detail
         else:
-            a, b = values[operation.first], values.get(operation.second)
-            values[place] = _VALUES[operation.kind](a, b, xp)
-    return [values[node.place] for node in nodes]
+            first, last = values[node.arguments[0]], values[node.arguments[-1]]
+            values[node] = VALUES[node.kind](first, last, xp)
+    return [values[node] for node in nodes]
+
+
+# -- matrices --------------------------------------------------------------------------------------
+
+
+def stack(nodes: Sequence[Node], axis: int = 0) -> Node:
+    """Matrices below each other, or with `axis` 1 rows one after another."""
+    if len(nodes) == 1:
+        return nodes[0]
+    length, other = sum(node.shape[axis] for node in nodes), nodes[0].shape[1 - axis]
+    shape = (other, length) if axis else (length, other)
+    return nodes[0].tape.apply(STACK, *nodes, shape=shape)
+
+
+def gather(x: Node, index: tuple[int, int]) -> Node:
+    """Columns by an index of `Tape.index`."""
+    shape = x.shape[0], x.tape.indices[index[0]].size
+    return x.tape.apply(GATHER, x, shape=shape, detail=index)
+
+
+def scatter(x: Node, index: tuple[int, int]) -> Node:
+    """Sums of the columns that have the same index."""
+    return x.tape.apply(SCATTER, x, shape=(x.shape[0], index[1]), detail=index)
+
+
+def whiten(x: Node) -> Node:
+    return x.tape.apply(WHITEN, x)
+
+
+def diagonal(x: Node) -> Node:
+    """The diagonal of a matrix as a row."""
+    size = x.shape[0]
+    return product(x, x.tape.constant(np.eye(size)), x.shape, (1, size))
+
+
+# -- derivatives -----------------------------------------------------------------------------------
+
+
+def _onto(x: Node, z: Node, a: Node, b: Node | None = None) -> Node:
+    """The derivative by an argument x, given ``a * b``, that by x as broadcast for z."""
+    over = broadcast(z.shape, *(node.shape for node in z.arguments))
+    return product(a, b or a.tape.constant(1.0), over, x.shape)
+
+
+def _by_matmul(z: Node, g: Node, x: Node, y: Node) -> tuple[Node, Node]:
+    g = spread(g, z.shape)
+    match z.detail:
+        case (False, True) if x is y:  # one product instead of two
+            return (g + g.T) @ x, z.tape.constant(0.0)
+        case (False, True):
+            return g @ y, g.T @ x
+        case (True, False):
+            return y @ g.T, x @ g
+    return g @ y.T, x.T @ g
+
+
+def _by_stack(z: Node, g: Node, *parts: Node) -> list[Node]:
+    g, firsts = spread(g, z.shape), np.cumsum([0, *(math.prod(x.shape) for x in parts)])
+    return [g.view(int(first), x.shape) for first, x in zip(firsts[:-1], parts, strict=True)]
+
+
+def _by_view(z: Node, g: Node, x: Node) -> tuple[Node]:
+    first, size = z.detail, math.prod(z.shape)
+    index = z.tape.index(np.arange(first, first + size), math.prod(x.shape))
+    return (scatter(spread(g, z.shape).view(0, (1, size)), index).view(0, x.shape),)
+
+
+def _by_whiten(z: Node, g: Node, x: Node) -> tuple[Node]:
+    # From dW = -half(W dA W') W, where `half` is the lower triangle with half of the diagonal. The
+    # result is not symmetric, but x is, and so is all that it may change by.
+    half = z.tape.constant(np.tril(np.ones(z.shape)) - 0.5 * np.eye(z.shape[0]))
+    return (-(z.T @ ((spread(g, z.shape) @ z.T) * half) @ z),)
+
+
+PARTIALS: dict[int, Callable[..., Sequence[Node]]] = {
+    ADD: lambda z, g, x, y: (_onto(x, z, g), _onto(y, z, g)),
+    SUBTRACT: lambda z, g, x, y: (_onto(x, z, g), -_onto(y, z, g)),
+    MULTIPLY: lambda z, g, x, y: (_onto(x, z, g, y), _onto(y, z, g, x)),
+    DIVIDE: lambda z, g, x, y: (_onto(x, z, g / y), -_onto(y, z, g, z) / y),
+    MAXIMUM: lambda z, g, x, y: (_onto(x, z, g, x > y), _onto(y, z, g, 1.0 - (x > y))),
+    EXP: lambda z, g, x: (g * z,),
+    LOG: lambda z, g, x: (g / x,),
+    LOG1P: lambda z, g, x: (g / (1.0 + x),),
+    EXPM1: lambda z, g, x: (g * _exp(x),),
+    TANH: lambda z, g, x: (g * (1.0 - z * z),),
+    SQRT: lambda z, g, x: (0.5 * g / z,),
+    ERF: lambda z, g, x: (g * (2 / math.sqrt(math.pi)) * _exp(-(x * x)),),
+    LGAMMA: lambda z, g, x: (g * x.tape.apply(DIGAMMA, x),),
+    SPREAD: lambda z, g, x: (_onto(x, z, g),),
+    VIEW: _by_view,
+    STACK: _by_stack,
+    MATMUL: _by_matmul,
+    TRANSPOSE: lambda z, g, x: (spread(g, z.shape).T,),
+    GATHER: lambda z, g, x: (scatter(spread(g, z.shape), z.detail),),
+    SCATTER: lambda z, g, x: (gather(spread(g, z.shape), z.detail),),
+    WHITEN: _by_whiten,
+}
+"""Derivatives by the arguments x, y of z, given the derivative g by z. Of kinds that are not here,
+`ABOVE` and `DIGAMMA`, no derivative is ever needed."""

@@ -24,7 +24,7 @@ import numpy as np
 
 from bayeslaw.common.arrays import Namespace, Tensor
 from bayeslaw.common.errors import LawError, unknown
-from bayeslaw.laws.tape import EXP, MULTIPLY, Node, Tape, evaluate
+from bayeslaw.laws.tape import CONSTANT, EXP, MULTIPLY, Node, Tape, evaluate
 from bayeslaw.laws.tape import FUNCTIONS as F
 
 type Array = Tensor
@@ -198,9 +198,8 @@ class Term:
 
     def rising_exponent(self, covariate: str) -> str:
         """The parameter that is the exponent of a covariate, or ''."""
-        place = self._by(_NAMES[covariate]).place
-        inputs = _parsed(self.log).tape.inputs
-        return next((n for n in self.exponents if inputs[n].place == place), "")
+        slope, inputs = self._by(_NAMES[covariate]), _parsed(self.log).tape.inputs
+        return next((name for name in self.exponents if inputs[name] is slope), "")
 
     def log_ratio(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Log of the term at `x` over its value at `at`; at `ORIGIN`, over its coefficient.
@@ -287,7 +286,8 @@ def _parsed(text: str, guarded: bool = True) -> Node:
         raise LawError(f"log = {text!r}: a number in it is not finite.") from error
     except (RecursionError, MemoryError) as error:
         raise LawError(f"log = {text[:40]!r}...: too many operations; write fewer.") from error
-    if not all(math.isfinite(operation.value) for operation in tape.operations):
+    numbers = (node.detail for node in tape.nodes if node.kind == CONSTANT)
+    if not all(map(math.isfinite, numbers)):
         raise LawError(f"log = {text!r}: a number in it is not finite.")
     return log
 

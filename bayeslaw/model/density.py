@@ -1,41 +1,28 @@
-"""The log density of a specification on a table, in the sampler's coordinates.
+"""The log density of a specification on a table, in the sampler's coordinates, as one program.
 
-Positive parameters are sampled as logarithms, those between bounds as logits. Others depend on each
-other, and have coordinates in which a posterior is closer to a normal distribution:
-
-- The floor and the term sizes at the reference point add up to a loss that the data determine well,
-  and none may be negative. The coordinate of a term's leading exponent is the logit of the fraction
-  that its size takes of the loss that earlier terms leave, within the bounds of their priors.
-- A few pre-training stages determine little more than the slope of a gated exponent in log P. The
-  rate of the gate is sampled on a logarithmic scale on both sides of zero, and its depth as the
-  logit of that slope over its largest value at the rate, plus the log of that value.
-- Of a coupling the data determine the mixed derivative of the loss along two terms, which is
-  ``1 - 1 / kappa`` over their sum, better than kappa: the coordinate is log kappa over the coupled
-  terms' share of the loss.
-
-Weights of deviations and random effects are whitened (`bayeslaw.model.whitening`). Effects of a
-second level with many groups, or of many groups in several domains, are sampled as standard normals
-as they are. The same density as a PyMC model is `bayeslaw.model.building.build`.
+Parameters have the coordinates of `bayeslaw.model.coordinates`. Weights of deviations and random
+effects are whitened (`bayeslaw.model.whitening`). Effects of a second level with many groups, or of
+many groups in several domains, are sampled as standard normals as they are. The same density as a
+PyMC model is `bayeslaw.model.building.build`.
 """
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayeslaw.common.arrays import Floats, Ints, Tensor
+from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.laws.deviations import WHOLE, Linear, Walk
-from bayeslaw.laws.law import KAPPA, Law
-from bayeslaw.laws.priors import FLOOR, Prior
 from bayeslaw.laws.tape import FUNCTIONS as F
-from bayeslaw.laws.tape import SPREAD, Node, Tape
-from bayeslaw.laws.terms import Term, Values
-from bayeslaw.model import whitening
+from bayeslaw.laws.tape import Node, Tape, gather, scatter, spread, stack
+from bayeslaw.laws.terms import Values
 from bayeslaw.model.building import cholesky_rows, partial_exponents
+from bayeslaw.model.coordinates import normal_coefficients, parameters, start
+from bayeslaw.model.machine import Program, assemble, run, value_and_gradient
 from bayeslaw.model.noise import LENGTH, decay, innovation_scale
-from bayeslaw.model.spec import Data, Spec
+from bayeslaw.model.spec import Data
+from bayeslaw.model.whitening import Groups, Kept, kept, whitened
 
 MOST = 40
 """Most groups, of all levels but the one with most, whose effects are whitened.
@@ -43,12 +30,6 @@ MOST = 40
 The whitening takes the cube of the number of these and other weights."""
 MOST_CORRELATED = 120
 """Most effects of a level of several domains, groups times domains, that are whitened."""
-FLAT = Prior("Flat")
-SMALL = 0.1
-"""Rate below which a gate hardly changes with P, and its coordinate is linear."""
-
-type Pair = tuple[Tensor, Tensor]
-"""A value, and the log of its derivative by the coordinate or of a density."""
 
 
 class Weight(NamedTuple):
@@ -60,11 +41,29 @@ class Weight(NamedTuple):
     sd: float = 1.0
 
 
+class Block(NamedTuple):
+    """Successive weights whose columns enter the log loss times the same share of it."""
+
+    share: Node
+    columns: list[Floats]
+
+
+class Design(NamedTuple):
+    """What `Density.whitened_at` reads where errors are correlated."""
+
+    columns: Floats  # (weights, rows)
+    of_block: Ints  # the block of each weight
+    before: Ints  # the row before each row in its run
+    group: Ints  # of each row, at the level whose effects are whitened apart
+    groups: int
+
+
 @dataclass(frozen=True)
 class Density:
     """Log density and gradient at points of the sampler's space.
 
-    Its coordinates are the parameters on the real line, the whitened weights, and effects.
+    Its coordinates are the parameters on the real line, the whitened weights, and effects. A
+    density computes in its own memory, so each thread needs a `copy`.
     """
 
     names: tuple[str, ...]
@@ -72,7 +71,9 @@ class Density:
     weights: Sequence[Weight]
     effects: Sequence[Weight]
     domains: Mapping[str, Data]
-    arguments: tuple[Any, ...] = field(repr=False)
+    program: Program = field(repr=False)
+    memory: Floats = field(repr=False)
+    design: Design | None = field(repr=False)
 
     @property
     def size(self) -> int:
@@ -80,49 +81,44 @@ class Density:
 
     def __call__(self, point: Floats) -> tuple[float, Floats]:
         """Log density up to a constant, and its gradient."""
-        value, gradient, _ = whitening.density(point, *self.arguments)
-        if not np.isfinite(value + gradient.sum()):
-            return -np.inf, np.zeros(self.size)
+        program, ((first, _), (by, _), *_) = self.program, self.program.outputs
+        code, index = program.code, program.index
+        value, gradient = value_and_gradient(code, index, self.memory, point, (first, by))
         return value, gradient
 
-    def scaled(self, point: Floats, centre: Floats, factor: Floats) -> tuple[float, Floats, Floats]:
-        """Log density and gradient where parameters are ``centre`` plus ``factor`` times theirs.
+    def expand(self, point: Floats) -> Floats:
+        """A point with parameters on the real line and weights in place of whitened ones."""
+        self(point)
+        return self.program.read(self.memory, 2).ravel()
 
-        The last array is the point, with weights in place of whitened ones.
-        """
-        value, gradient, moved = whitening.scaled(point, centre, factor, self.arguments)
-        return value, gradient, moved
+    def copy(self, **constants: Floats) -> "Density":
+        """The density with a memory of its own, in which some constants are others."""
+        memory = self.memory.copy()
+        for name, values in constants.items():
+            if name in self.program.named:
+                memory[self.program.named[name] :][: values.size] = values.ravel()
+        run(self.program.once, self.program.index, memory)
+        return replace(self, memory=memory)
+
+    def scaled(self, centre: Floats, factor: Floats) -> "Density":
+        """The density where parameters are ``centre`` plus ``factor`` times their coordinates."""
+        return self.copy(centre=centre, factor=factor)
 
     def whitened_at(self, parameters: Floats) -> "Density":
         """The density whitened by the matrix at a point on the real line."""
-        y, code, constants, sizes, ends, places, _, inputs, block, level, _, before = self.arguments
-        columns, of_share, of_scale, *_ = block
-        group, of_tau, *_ = level
-        v, s = np.empty((sizes[0], len(y))), np.empty(sizes[1])
-        v[: len(inputs)], s[: len(parameters)] = inputs, parameters
-        whitening.evaluate(code, constants, ends[0], ends[1], v, s)
-        shares = np.vstack([v[places[3]], np.ones(len(y))])  # the last one is for the whole loss
-        every = np.vstack([columns * shares[of_share], group >= 0])
-        mean = every[:-1] * columns / np.maximum((every[:-1] ** 2).sum(1, keepdims=True), 1e-300)
-        fixed = seen = every
-        if len(before):
-            rho = v[places[2]]
-            scale = innovation_scale(1.0, rho)
-            seen = (every - rho * every[:, before]) / scale
-            fixed = seen / scale
-            np.subtract.at(fixed.T, before, (seen / scale * rho).T.copy())
-        weights = len(seen) - 1  # beside those of the level
-        products = np.zeros((len(self.weights) - weights, weights + 1))
-        inside = group >= 0
-        np.add.at(products, group[inside], (seen * seen[-1]).T[inside])
-        fixed, of_group = np.ascontiguousarray(fixed[:-1]), fixed[-1].copy()
-        moved = list(self.arguments)
-        moved[8] = columns, of_share, of_scale, fixed, seen[:-1] @ seen[:-1].T, mean
-        moved[9] = group, of_tau, of_group, products[:, -1].copy(), products[:, :-1].copy()
-        return replace(self, arguments=tuple(moved))
+        if self.design is None:  # each point has a matrix of its own
+            return self
+        columns, of_block, before, group, groups = self.design
+        size = len(parameters)
+        plain = self.scaled(np.zeros(size), np.eye(size))
+        plain(np.concatenate([parameters, np.zeros(self.size - size)]))
+        count = len(self.program.outputs)
+        rho, *shares = (self.program.read(plain.memory, k).ravel() for k in range(3, count))
+        found = kept(columns, np.array(shares)[of_block], rho, before, group, groups)
+        return self.copy(**found._asdict())
 
     def variables(self, points: Floats) -> dict[str, Floats]:
-        """Draws by name, of points of `scaled`, shape (chains, draws, coordinates)."""
+        """Draws by name, of points of `expand`, shape (chains, draws, coordinates)."""
         z = {name: points[..., i] for i, name in enumerate(self.names)}
         drawn: dict[str, Floats] = {}
         for prefix, data in self.domains.items():
@@ -146,220 +142,7 @@ class Density:
         return drawn
 
 
-def _within[T](values: Mapping[str, T], prefix: str) -> dict[str, T]:
-    return {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}
-
-
-# -- parameters from the real line --------------------------------------------------------------
-
-
-def parameters(spec: Spec, at: Values, z: Values) -> tuple[dict[str, Any], Tensor]:
-    """Parameters of a spec that are no weights, and the log density of their priors."""
-    law, priors = spec.law, spec.priors
-    gated = {n: t for t in law.terms for n in _gate(t, priors)}
-    dependent = {"L_ref", KAPPA if law.coupled else "L_ref", *normal_coefficients(spec), *gated}
-    dependent |= {term.local for term in _divided(law)}
-    q: dict[str, Tensor] = {}
-    log: Tensor = z["L_ref"]
-    for name in (name for name in law.coordinates if name not in dependent):
-        q[name], part = on_the_line(priors[name].support, z[name])
-        log = log + part + log_prior(priors[name], q[name])
-    for term in {t.coefficient: t for t in gated.values()}.values():
-        log = log + _add_gate(q, term, priors, at, z)
-    log = _add_sizes(q, log, spec, at, z)
-    q = {name: q[name] for name in law.coordinates if name in q}
-    for name in _other_parameters(spec):
-        prior = priors[spec.likelihood.parameters.get(name, name)]
-        q[name], part = on_the_line(prior.support, z[name])
-        log = log + part + log_prior(prior, q[name])
-    return q, log
-
-
-def _divided(law: Law) -> list[Term]:
-    """Terms whose sizes are sampled in place of their leading exponents.
-
-    Those of others, whose local exponent is not proportional to the leading one, or which have it
-    in common with another term, follow from exponents that are sampled as they are.
-    """
-    names = [name for term in law.terms for name in term.exponents]
-    return [t for t in law.terms if t.proportional and names.count(t.leading) == 1]
-
-
-def _add_sizes(q: dict[str, Tensor], log: Tensor, spec: Spec, at: Values, z: Values) -> Tensor:
-    """Add the loss at the reference point, leading exponents, and kappa; their part of `log`.
-
-    The prior of a leading exponent bounds its term's size, that of the floor bounds the floor. What
-    the loss is above the least sizes is divided among the terms, in their order, and the floor.
-    Each takes a fraction of what it may have, but leaves no more than the later ones may have.
-    """
-    law, priors, divided = spec.law, spec.priors, _divided(spec.law)
-    relative = FLOOR in priors
-    low, high = priors[FLOOR if relative else "E"].support
-    low, most = max(low, 0.0), math.inf if relative and high == 1 else high
-    slope: dict[str, Tensor] = {}
-    size: dict[str, Tensor] = {}
-    least: dict[str, Tensor] = {}
-    widths: dict[str, Tensor] = {}  # most size less the least, or None
-    for term in law.terms:
-        name = term.coefficient
-        if term not in divided:
-            size[name] = q[term.slope] / term.local_exponent(term.from_local(q, at, F), at, F)
-            log = log + _where_positive(size[name])
-            continue
-        unit = term.local_exponent(term.from_local({**q, term.local: 1.0}, at, F), at, F)
-        slope[name] = q[term.slope] / unit
-        bottom, top = priors[term.local].support
-        least[name] = 0.0 if math.isinf(top) else slope[name] / top
-        widths[name] = slope[name] / bottom - least[name] if bottom > 0 else None
-
-    def loss_of(floor: float, terms: Tensor) -> Tensor:
-        return terms / (1.0 - floor) if relative else terms + floor
-
-    terms = sum([*least.values(), *size.values()], 0.0)
-    all_widths = _total(widths.values())
-    q["L_ref"] = loss = loss_of(low, terms) + F.exp(z["L_ref"])
-    if all_widths is not None and math.isfinite(most):
-        span = loss_of(most, terms + all_widths) - loss_of(low, terms)
-        share, part = on_the_line((0.0, 1.0), z["L_ref"])
-        q["L_ref"] = loss = loss_of(low, terms) + span * share
-        log = log + part + F.log(span) - z["L_ref"]
-    nats = loss if relative else 1.0  # of a unit of the floor's prior
-    least_floor = low * nats
-    later = [*widths.values(), (most - low) * nats if math.isfinite(most) else None]
-    left = loss - least_floor - terms
-    for term in divided:
-        name, own = term.coefficient, later.pop(0)
-        rest = _total(later)
-        more = 0.0 if rest is None else F.maximum(left - rest, 0.0)
-        free = (left if own is None else F.minimum(own, left)) - more
-        inverse = slope[name] / free * (1 + F.exp(-z[term.local]))
-        beside = inverse / slope[name] * (least[name] + more)
-        q[term.local] = inverse / (1 + beside)
-        log = log + F.log(slope[name] / free) - z[term.local] - 2 * F.log1p(beside)
-        log = log + log_prior(priors[term.local], q[term.local])
-        size[name] = slope[name] / q[term.local]
-        left = left - (size[name] - least[name])
-    if law.coupled:
-        share = sum(size[name] for name in law.coupled) / loss
-        q[KAPPA], part = on_the_line(priors[KAPPA].support, z[KAPPA] * share)
-        log = log + part + F.log(share) + log_prior(priors[KAPPA], q[KAPPA])
-    return log + log_prior_of_floor(priors, least_floor + left, loss)
-
-
-def _total(parts: Iterable[Tensor]) -> Tensor:
-    """Their sum, or None if one is None, which stands for no bound."""
-    known = list(parts)
-    return None if any(part is None for part in known) else sum(known, 0.0)
-
-
-def _where_positive(x: Tensor) -> Tensor:
-    """0 where x is positive, and elsewhere minus infinity."""
-    return F.log((x > 0.0) * 1.0)
-
-
-def normal_coefficients(spec: Spec) -> dict[str, Prior]:
-    """Coefficients of deviations whose priors are normal: they are sampled as weights."""
-    law = spec.law
-    names = [n for d in law.deviations if isinstance(d, Linear) for n in d.parameters]
-    names += law.offset.local if law.offset else ()
-    return {name: spec.priors[name] for name in names if spec.priors[name].name == "Normal"}
-
-
-def _other_parameters(spec: Spec) -> list[str]:
-    names = ["sigma", *spec.likelihood.parameters, *[LENGTH] * (spec.errors == "run")]
-    return names + [f"tau_{level}" for level in spec.effects]
-
-
-def log_prior_of_floor(priors: Mapping[str, Prior], floor: Tensor, loss: Tensor) -> Tensor:
-    """Log prior density of the floor in nats, given the term sizes, up to a constant.
-
-    `loss` is the loss at the reference point.
-    """
-    if FLOOR not in priors:
-        return log_prior(priors["E"], floor)
-    # The floor is its share over what is left of it times the term sizes, so its density is that
-    # of the share times ``(1 - share) / loss``.
-    share = floor / loss
-    return log_prior(priors[FLOOR], share) + F.log(1.0 - share) - F.log(loss)
-
-
-def _gate(term: Term, priors: Mapping[str, Prior]) -> tuple[str, ...]:
-    """Depth and rate of a gate whose priors have the whole support of their coordinates."""
-    if not (term.stated and term.gate):
-        return ()
-    depth, rate = term.gate
-    whole = priors[depth].support == (0, 1) and math.isinf(priors[rate].support[0])
-    return (depth, rate) if whole else ()
-
-
-def _add_gate(
-    q: dict[str, Tensor], term: Term, priors: Mapping[str, Prior], at: Values, z: Values
-) -> Tensor:
-    """Add depth and rate of a gate; the log density of their priors.
-
-    At the reference point the factor ``1 - depth s`` of the exponent, s the gate there, falls by
-    ``rate s u`` per e-fold of P, with u = ``depth (1 - s) / (1 - depth s)`` between 0 and 1.
-    """
-    assert term.gate
-    of_depth, of_rate = term.gate
-    up = F.exp(z[of_rate])
-    rate = q[of_rate] = 0.5 * SMALL * (up - 1 / up)
-    log = F.log(0.5 * SMALL * (up + 1 / up))
-    gate, rest = F.sigmoid(rate * at["ptpp"]), F.sigmoid(-rate * at["ptpp"])
-    y = z[of_depth] - (0.5 * F.log(rate * rate + SMALL**2) - F.softplus(-rate * at["ptpp"]))
-    u = F.sigmoid(y)
-    depth = q[of_depth] = u / (rest + gate * u)
-    log = log - F.softplus(y) - F.softplus(-y) + F.log(rest) - 2 * F.log(rest + gate * u)
-    return log + log_prior(priors[of_rate], rate) + log_prior(priors[of_depth], depth)
-
-
-def on_the_line(support: tuple[float, float], z: Tensor) -> Pair:
-    """A value within a support, and the log of its derivative by its coordinate."""
-    low, high = support
-    if math.isinf(high):
-        return (z, 0.0) if math.isinf(low) else (F.exp(z), z)
-    share = F.sigmoid(z)
-    return low + (high - low) * share, F.log(share) + F.log(1.0 - share)
-
-
-def log_prior(prior: Prior, x: Tensor) -> Tensor:
-    """Log density of a prior, up to a constant."""
-    given = prior.kwargs
-    mu, sigma = given.get("mu", 0.0), given.get("sigma", 1.0)
-    match prior.name:
-        case "Flat" | "HalfFlat" | "Uniform":
-            return 0.0
-        case "Normal" | "HalfNormal":
-            u = (x - mu) / sigma
-            return -0.5 * u * u
-        case "LogNormal":
-            log = F.log(x)
-            u = (log - mu) / sigma
-            return -0.5 * u * u - log
-        case "StudentT" | "HalfStudentT":
-            u = (x - mu) / sigma
-            return -0.5 * (given["nu"] + 1) * F.log1p(u * u / given["nu"])
-        case "Exponential":
-            return -x / given["scale"] if "scale" in given else -given["lam"] * x
-    if "alpha" in given:
-        alpha, beta = given["alpha"], given["beta"]
-    elif prior.name == "Gamma":
-        alpha, beta = (mu / sigma) ** 2, mu / sigma**2
-    elif prior.name == "InverseGamma":
-        alpha = (2 * sigma**2 + mu**2) / sigma**2
-        beta = mu * (mu**2 + sigma**2) / sigma**2
-    else:
-        total = mu * (1 - mu) / sigma**2 - 1
-        alpha, beta = mu * total, (1 - mu) * total
-    if prior.name == "Gamma":
-        return (alpha - 1) * F.log(x) - beta * x
-    if prior.name == "InverseGamma":
-        return -(alpha + 1) * F.log(x) - beta / x
-    assert prior.name == "Beta", prior.name
-    return (alpha - 1) * F.log(x) + (beta - 1) * F.log(1.0 - x)
-
-
-# -- the tape and the weights -------------------------------------------------------------------
+# -- the program -----------------------------------------------------------------------------------
 
 
 def make_density(domains: Mapping[str, Data]) -> Density:
@@ -372,106 +155,78 @@ class _Builder:
 
     def __init__(self, domains: Mapping[str, Data]) -> None:
         self.domains, self.tape = domains, Tape()
-        self.firsts = dict(zip(domains, np.cumsum([0, *map(len, domains.values())]), strict=False))
         self.count = sum(map(len, domains.values()))
-        self.inputs: dict[str, Floats] = {}
-        self.columns: list[Floats] = []
-        self.of_share: list[int] = []
-        self.of_scale: list[int] = []
+        ends = np.cumsum([len(data) for data in domains.values()])
+        rows = zip(domains, np.split(np.arange(self.count), ends[:-1]), strict=True)
+        self.index = {prefix: self.tape.index(own, self.count) for prefix, own in rows}
+        self.q: dict[str, dict[str, Any]] = {}
+        self.rho: dict[str, Node] = {}  # correlation of each row's error with the one before
+        self.blocks: list[Block] = []
+        self.scales: list[Node] = []  # of the weights
         self.weights: list[Weight] = []
-        self.level: tuple[Ints, int, list[Weight]] = (np.full(self.count, -1), 0, [])
+        # The level with most groups: of each row the group, the scale, and the effects.
+        self.level: tuple[Ints, Any, list[Weight]] = np.zeros(0, np.int64), 0.0, []
+        # Of effects that are sampled as they are: the scale, and of each row the place.
+        self.others: list[tuple[Node, Ints]] = []
         self.effects: list[Weight] = []
-        self.shares: list[Node] = []
-        self.scales: list[Node] = []
-        self.factors: list[Node] = []
-        self.groups: list[Ints] = []
 
     def build(self) -> Density:
         """The density, whitened at its start."""
-        start = self.start()
-        z = {name: self.tape.input(name) for name in start}
-        q: dict[str, dict[str, Any]] = {}
-        log_loss: Any = 0.0
-        scale: Any = 0.0
-        information: Any = 0.0
-        rho: Any = 0.0
-        log: Any = 0.0
+        tape, first = self.tape, self.start()
+        size = len(first)
+        factor, own = tape.constant(np.eye(size), "factor"), tape.input("parameters", size)
+        # The sampler's coordinates are scaled here, so that the gradient comes out in them.
+        theta = tape.constant(np.zeros(size), "centre") + own @ factor.T
+        z = {name: theta.view(k, (1, 1)) for k, name in enumerate(first)}
+        total = tape.constant(0.0)
         for prefix, data in self.domains.items():
-            spec = data.spec
-            q[prefix], prior = parameters(spec, data.at, _within(z, prefix))
-            inside, sigma = self.inside(prefix), q[prefix]["sigma"]
-            log_loss = log_loss + inside * self.law(prefix, q[prefix])
-            variance = spec.likelihood.information_variance(sigma, q[prefix])
-            information = information + 1.0 / variance
+            self.q[prefix], prior = parameters(data.spec, data.at, _within(z, prefix))
+            total = total + prior
             if data.order:
-                gap = self.row(f"{prefix}gap", self.spread(prefix, data.order.gap))
-                correlation = inside * decay(gap, q[prefix][LENGTH], F)
-                rho = rho + correlation
-                sigma = innovation_scale(sigma, correlation, F)
-            scale = scale + inside * sigma
-            log = log + prior
-        log = log + self.add_effects(q, z)
-        information = information / len(q)
-        if not self.weights:  # one without effect, so that the block is not empty
-            self.add(np.zeros(self.count), -1, self.tape.constant(1.0), Weight(""))
-        # What the weights need, then the likelihood, then derivatives by what the weights needed.
-        tape = self.tape
-        shares, factors = map(self.rows, (self.shares, self.factors))
-        log_loss, rho, scale = self.rows([log_loss, rho, scale])
-        seen = [log_loss, rho, *shares, *factors, information, *self.scales]
-        errors = tape.input("errors", row=True)
-        total = log
-        for prefix, data in self.domains.items():
-            density = data.spec.likelihood.log_density(errors, scale, q[prefix])
-            total = total + F.sum(self.inside(prefix) * density)
-        (by_error,) = self.rows(tape.gradient(total, [errors]))
-        weighted, cotangents = total, []
-        for k, node in enumerate(seen):
-            cotangents.append(f"cotangent {k}")
-            product = node * tape.input(cotangents[-1], row=node.row)
-            weighted = weighted + (F.sum(product) if product.row else product)
-        derivatives = tape.gradient(weighted, [z[name] for name in start])
-        order = [*start, *self.inputs, "errors", *cotangents]
-        program = tape.compile([*seen, total, by_error, *derivatives], order)
-        stages = np.split(program.outputs, [len(seen), len(seen) + 2])
-        ends = np.array([len(order), stages[0].max() + 1, stages[1].max() + 1])
-        of_seen, of_likelihood, of_theta = (program.code[stage, 3].copy() for stage in stages)
-        first, last = 2 + len(shares), 2 + len(shares) + len(factors)
-        places = (
-            *(of_seen[0], of_seen[last], of_seen[1], of_seen[2:first], of_seen[last + 1 :]),
-            *(of_seen[first:last], *of_likelihood, len(self.inputs), len(self.inputs) + 1),
-        )
-        group, of_tau, of_level = self.level
-        block = np.ascontiguousarray(self.columns), np.array(self.of_share), np.array(self.of_scale)
-        groups = np.array(self.groups, np.int64).reshape(len(self.groups), self.count)
+                gap = tape.constant(data.order.gap)
+                self.rho[prefix] = decay(gap, self.q[prefix][LENGTH], F)
+        log_loss = [self.of_rows(prefix, self.law(prefix)) for prefix in self.domains]
+        total = total + self.add_effects(z)
+        if not self.weights:  # one without effect, so that there is a block
+            self.add(np.zeros((1, self.count)), 1.0, 1.0, [Weight("")])
+        sizes = {"eps": self.weights, "eps of level": self.level[2], "effects": self.effects}
+        inputs = {name: tape.input(name, len(each)) for name, each in sizes.items() if each}
         observed = np.concatenate([data.observed for data in self.domains.values()])
-        inputs = np.stack(list(self.inputs.values()))
-        arguments = (
-            *(observed, program.code, program.constants, program.sizes, ends, places, of_theta),
-            *(inputs, block, (group, of_tau), groups, self.before()),
+        r = tape.constant(observed) - stack(log_loss, 1)
+        effects = inputs.get("effects")
+        for scale, place in self.others:
+            r = r - scale * gather(inputs["effects"], tape.index(place, len(self.effects)))
+        if effects is not None:
+            total = total - 0.5 * F.sum(effects * effects)
+        weights, of_level, errors, jacobian = self.whiten(
+            r, inputs["eps"], inputs.get("eps of level")
         )
-        point, weights = np.array(list(start.values())), [*self.weights, *of_level]
-        density = Density(tuple(start), point, weights, self.effects, self.domains, arguments)
-        return density.whitened_at(point)
+        total = total + jacobian + self.likelihood(errors)
+        by = tape.gradient(total, [*z.values(), *inputs.values()])
+        gradient = stack([stack(by[:size], 1) @ factor, *by[size:]], 1)
+        expanded = stack([theta, *(x for x in (weights, of_level, effects) if x is not None)], 1)
+        return self.density(first, [total, gradient, expanded])
+
+    def density(self, first: Mapping[str, float], outputs: list[Node]) -> Density:
+        (before, rho), (group, _, of_level), design = self.order(), self.level, None
+        if before is not None and rho is not None:
+            outputs = [*outputs, rho, *(spread(b.share, (1, self.count)) for b in self.blocks)]
+            of_block = np.repeat(np.arange(len(self.blocks)), [len(b.columns) for b in self.blocks])
+            columns = np.concatenate([block.columns for block in self.blocks])
+            design = Design(columns, of_block, before, group, len(of_level))
+        program, point = assemble(self.tape, outputs), np.array(list(first.values()))
+        weights = [*self.weights, *of_level]
+        density = Density(
+            *(tuple(first), point, weights, self.effects, self.domains),
+            *(program, program.memory, design),
+        )
+        return density.copy().whitened_at(point)
 
     def start(self) -> dict[str, float]:
-        """Plausible parameters on the real line; the loss at the reference point is the data's."""
+        """Plausible parameters on the real line."""
         values: dict[str, float] = {}
         for prefix, data in self.domains.items():
-            spec, weights = data.spec, normal_coefficients(data.spec)
-            divided = {term.local for term in _divided(spec.law)}
-            names = [name for name in spec.law.coordinates if name not in weights]
-            for name in (*names, *_other_parameters(spec)):
-                prior = spec.priors.get(spec.likelihood.parameters.get(name, name), FLAT)
-                if name == "L_ref":
-                    value = float(np.mean(data.observed))
-                elif name in divided:
-                    value = -0.7  # a third of the loss that is left
-                elif prior.name == "LogNormal" or math.isinf(prior.support[0]):
-                    value = prior.kwargs.get("mu", 0.0)
-                else:
-                    value = -0.5 if math.isinf(prior.support[1]) else 0.0
-                values[f"{prefix}{name}"] = value
+            values |= {f"{prefix}{name}": value for name, value in start(data).items()}
         count = len(self.domains)
         pairs = range(count * (count - 1) // 2)
         return values | {f"{v}_partial[{k}]": 0.0 for v in self.correlated for k in pairs}
@@ -481,139 +236,179 @@ class _Builder:
         """Levels whose effects are correlated between domains."""
         return next(iter(self.domains.values())).spec.effects if len(self.domains) > 1 else ()
 
+    def order(self) -> tuple[Ints | None, Node | None]:
+        """Of each row the one before in its run, and the correlation of their errors.
+
+        None if no errors are correlated.
+        """
+        if not self.rho:
+            return None, None
+        before, rho, first = [], [], 0
+        for prefix, data in self.domains.items():
+            before.append(first + (data.order.before if data.order else np.arange(len(data))))
+            rho.append(self.of_rows(prefix, self.rho.get(prefix, 0.0)))
+            first += len(data)
+        return np.concatenate(before), stack(rho, 1)
+
     # -- rows of the domains --------------------------------------------------------------------
 
-    def row(self, name: str, values: Floats) -> Node:
-        self.inputs[name] = np.asarray(values, float)
-        return self.tape.input(name, row=True)
+    def node(self, value: Any) -> Node:
+        return value if isinstance(value, Node) else self.tape.constant(value)
 
-    def rows(self, values: Sequence[Any]) -> list[Node]:
-        nodes = [x if isinstance(x, Node) else self.tape.constant(x) for x in values]
-        return [x if x.row else self.tape.apply(SPREAD, x) for x in nodes]
+    def of_rows(self, prefix: str, value: Any) -> Node:
+        """A value for each row of a domain."""
+        return spread(self.node(value), (1, len(self.domains[prefix])))
 
-    def spread(self, prefix: str, values: Any, fill: float = 0.0) -> Floats:
-        """Values of a domain's rows, shape (..., its rows), over the rows of all domains."""
-        first = self.firsts[prefix]
-        spread = np.full((*np.shape(values)[:-1], self.count), fill)
-        spread[..., first : first + len(self.domains[prefix])] = values
-        return spread
+    # -- whitening ------------------------------------------------------------------------------
 
-    def inside(self, prefix: str) -> Any:
-        """1 in the rows of a domain, and 0 in others."""
-        if len(self.domains) == 1:
-            return 1.0
-        name = f"inside {prefix}"
-        if name not in self.inputs:
-            return self.row(name, self.spread(prefix, np.ones(len(self.domains[prefix]))))
-        return self.tape.inputs[name]
+    def whiten(self, r: Node, eps: Node, eps_level: Node | None) -> tuple[Any, ...]:
+        """Weights, effects of the level, independent errors, and the log density of the first two.
 
-    def before(self) -> Ints:
-        """The row before each row in its run; empty if no errors are correlated."""
-        if not any(data.order for data in self.domains.values()):
-            return np.zeros(0, np.int64)
-        rows = [
-            self.firsts[prefix] + (data.order.before if data.order else np.arange(len(data)))
-            for prefix, data in self.domains.items()
-        ]
-        return np.concatenate(rows).astype(np.int64)
+        `r` is the measured log loss less that of the law.
+        """
+        tape, (group, tau, of_level) = self.tape, self.level
+        index = tape.index(group, len(of_level))
+        columns = [tape.constant(np.array(block.columns)) for block in self.blocks]
+        unique = list(dict.fromkeys(self.scales))
+        places = [unique.index(scale) for scale in self.scales]
+        scales = gather(stack(unique, 1), tape.index(places, len(unique)))
+        (before, rho), typical, groups = self.order(), scales, None
+        if before is None:
+            f = stack([own * b.share for b, own in zip(self.blocks, columns, strict=True)])
+            gram, with_r = f @ f.T, r @ f.T
+            if eps_level:
+                norms = tape.constant(np.bincount(group, minlength=len(of_level)))
+                groups = Groups(tau, eps_level, scatter(f, index), norms, scatter(r, index))
+        else:
+            fixed, means = self.fixed()
+            gram, with_r, typical = fixed.gram, r @ fixed.columns.T, scales * means
+            if eps_level:
+                with_level = scatter(r * fixed.level, index)
+                groups = Groups(tau, eps_level, fixed.cross, fixed.norms, with_level)
+        w = self.information()
+        weights, effects, log = whitened(gram, with_r, typical, w, eps, groups)
+        moved, first, errors = scales * weights, 0, r
+        for (share, _), own in zip(self.blocks, columns, strict=True):
+            part = moved.view(first, (1, own.shape[0]))
+            errors = errors - share * (part @ own)
+            first += own.shape[0]
+        if effects is not None:
+            errors = errors - tau * gather(effects, index)
+        if before is not None:
+            errors = errors - rho * gather(errors, tape.index(before, self.count))
+        return weights, effects, errors, log
+
+    def information(self) -> Node:
+        """The mean over domains of the information of one row about its log loss."""
+        total: Any = 0.0
+        for prefix, data in self.domains.items():
+            q = self.q[prefix]
+            total = total + 1.0 / data.spec.likelihood.information_variance(q["sigma"], q)
+        return self.node(total / len(self.domains))
+
+    def fixed(self) -> tuple[Kept[Node], Node]:
+        """Products of columns at a fixed point; how large columns are, relative to that point."""
+        k, n, groups = len(self.weights), self.count, len(self.level[2])
+        shapes = Kept((k, n), (k, k), (k, n), (1, n), (1, groups), (k, groups))._asdict()
+        nodes = {name: self.tape.constant(np.zeros(s), name) for name, s in shapes.items()}
+        fixed, first, sizes = Kept(**nodes), 0, []
+        for share, columns in self.blocks:
+            mean = fixed.mean.view(first * n, (len(columns), n))
+            sizes.append(spread(share, (1, n)) @ mean.T)
+            first += len(columns)
+        return fixed, stack(sizes, 1)
+
+    def likelihood(self, errors: Node) -> Node:
+        """Log density of independent errors."""
+        total, first = self.tape.constant(0.0), 0
+        for prefix, data in self.domains.items():
+            q, own = self.q[prefix], errors.view(first, (1, len(data)))
+            sigma, first = q["sigma"], first + len(data)
+            if data.order:
+                sigma = innovation_scale(sigma, self.rho[prefix], F)
+            total = total + F.sum(data.spec.likelihood.log_density(own, sigma, q))
+        return total
 
     # -- parts ----------------------------------------------------------------------------------
 
-    def law(self, prefix: str, q: dict[str, Any]) -> Any:
+    def law(self, prefix: str) -> Any:
         """Log loss of the law, to which coefficients that are no weights are added."""
-        data, at = self.domains[prefix], self.domains[prefix].at
+        data, at, q = self.domains[prefix], self.domains[prefix].at, self.q[prefix]
         law, known = data.law, data.law.of_deviations(data.x)
-        x = {
-            name: self.row(f"{prefix}{name}", self.spread(prefix, data.x[name], at[name]))
-            for name in law.covariate_names
-        }
+        x = {name: self.tape.constant(data.x[name]) for name in law.covariate_names}
         p = law.amounts({**q, **dict.fromkeys(normal_coefficients(data.spec), 0.0)}, at, F)
         log_loss, shares = replace(law, offset=None).log(p, x, at, F)
-        places = {WHOLE: -1}
-        for of, share in shares.items():
-            if of != WHOLE:
-                places[of] = len(self.shares)
-                self.shares.append(share)
         seen = law.of_deviations(x, F)
         for each in law.deviations:
-            share, place = shares[each.of], places[each.of]
+            share = 1.0 if each.of == WHOLE else shares[each.of]
             if isinstance(each, Walk):
-                columns = each.sd * self.spread(prefix, each.columns(known, at))
-                for j, column in enumerate(columns):
-                    self.add(column, place, q[each.scale], Weight(f"{prefix}{each.steps}", j))
+                columns = each.sd * np.asarray(each.columns(known, at))
+                weights = [Weight(f"{prefix}{each.steps}", j) for j in range(len(columns))]
+                self.add_within(prefix, columns, share, q[each.scale], weights)
             elif isinstance(each, Linear):
-                names = each.parameters
-                log_loss = log_loss + self.linear(prefix, each, names, q, known, share, place)
+                log_loss = log_loss + self.linear(prefix, each, each.parameters, known, share)
             else:
                 log_loss = log_loss + share * each.value(q, seen, at, F)
         if law.offset:
-            own, one = law.offset, self.tape.constant(1.0)
-            log_loss = log_loss + self.linear(prefix, own, own.local, q, data.x, one, -1)
+            log_loss = log_loss + self.linear(prefix, law.offset, law.offset.local, data.x, 1.0)
         return log_loss
 
     def linear(
-        self,
-        prefix: str,
-        deviation: Linear,
-        names: Sequence[str],
-        q: dict[str, Any],
-        x: Values,
-        share: Any,
-        place: int,
+        self, prefix: str, deviation: Linear, names: Sequence[str], x: Values, share: Any
     ) -> Any:
         """Add the coefficients with normal priors as weights; what the rest, and means, add."""
         data, total = self.domains[prefix], 0.0
         normal = normal_coefficients(data.spec)
         for parameter, name in zip(deviation.parameters, names, strict=True):
             column = deviation.column(parameter, x, data.at) * np.ones(len(data))
-            column = self.spread(prefix, column)
-            mean = q.get(name, 0.0)
+            mean = self.q[prefix].get(name, 0.0)
             if name in normal:
                 mean, sd = normal[name].kwargs.get("mu", 0.0), normal[name].kwargs.get("sigma", 1.0)
                 weight = Weight(f"{prefix}{name}", mean=mean, sd=sd)
-                self.add(sd * column, place, self.tape.constant(1.0), weight)
+                self.add_within(prefix, sd * column[None], share, 1.0, [weight])
             if isinstance(mean, Node) or mean:
-                total = total + mean * share * self.row(f"{prefix}{name} column", column)
+                total = total + mean * share * self.tape.constant(column)
         return total
 
-    def add(self, column: Floats, share: int, scale: Node, weight: Weight) -> None:
-        self.columns.append(column)
-        self.of_share.append(share)
-        self.of_scale.append(self.place(scale))
-        self.weights.append(weight)
+    def add_within(
+        self, prefix: str, columns: Floats, share: Any, scale: Any, weights: Sequence[Weight]
+    ) -> None:
+        """Add weights whose columns are of one domain: they are zero in the rows of others."""
+        index, padded = self.index[prefix], np.zeros((len(columns), self.count))
+        padded[:, self.tape.indices[index[0]]] = columns
+        if len(self.domains) > 1 and isinstance(share, Node):
+            share = scatter(self.of_rows(prefix, share), index)
+        self.add(padded, share, scale, weights)
 
-    def place(self, scale: Node) -> int:
-        if scale.place not in [node.place for node in self.scales]:
-            self.scales.append(scale)
-        return [node.place for node in self.scales].index(scale.place)
+    def add(self, columns: Floats, share: Any, scale: Any, weights: Sequence[Weight]) -> None:
+        """Add weights to the log loss: with these columns, times a share of it and a scale."""
+        share = self.node(share)
+        if not self.blocks or self.blocks[-1].share is not share:
+            self.blocks.append(Block(share, []))
+        self.blocks[-1].columns.extend(columns)
+        self.scales += [self.node(scale)] * len(weights)
+        self.weights += weights
 
-    def add_effects(self, q: Mapping[str, dict[str, Any]], z: Mapping[str, Node]) -> Any:
+    def add_effects(self, z: Mapping[str, Node]) -> Any:
         """Add random effects; the log prior of their correlations."""
-        log: Any = 0.0
-        for level in self.correlated:
-            log = log + self.add_correlated(level, q, z)
         if len(self.domains) > 1:
-            return log
-        (data,), (values,) = self.domains.values(), q.values()
+            return sum((self.add_correlated(level, z) for level in self.correlated), 0.0)
+        (data,), (q,) = self.domains.values(), self.q.values()
         most, whitened = max(map(len, data.groups.values()), default=0), 0
         for level, labels in data.groups.items():
-            index, tau = data.index[level], values[f"tau_{level}"]
+            index, tau = data.index[level], q[f"tau_{level}"]
             weights = [Weight(f"{level}_z", g) for g in range(len(labels))]
             if not self.level[2] and len(labels) == most:
-                self.level = np.asarray(index, np.int64), self.place(tau), weights
+                self.level = np.asarray(index, np.int64), tau, weights
             elif whitened + len(labels) <= MOST:
                 whitened += len(labels)
-                for g, weight in enumerate(weights):
-                    self.add(np.asarray(index == g, float), -1, tau, weight)
+                self.add(_indicators(index, len(labels)), 1.0, tau, weights)
             else:
-                self.groups.append(index + len(self.effects))
-                self.factors.append(tau)
+                self.others.append((tau, index + len(self.effects)))
                 self.effects += weights
-        return log
+        return 0.0
 
-    def add_correlated(
-        self, level: str, q: Mapping[str, dict[str, Any]], z: Mapping[str, Node]
-    ) -> Any:
+    def add_correlated(self, level: str, z: Mapping[str, Node]) -> Any:
         """Add effects that are correlated between domains; the log prior of the correlations."""
         count, log = len(self.domains), 0.0
         partial = []
@@ -621,23 +416,27 @@ class _Builder:
             half = F.sigmoid(z[f"{level}_partial[{k}]"])
             log = log + b * (F.log(half) + F.log(1.0 - half))
             partial.append(2.0 * half - 1.0)
-        rows = dict(zip(self.domains, cholesky_rows(partial, count, F), strict=True))
+        factors = cholesky_rows(partial, count, F)
         size = len(next(iter(self.domains.values())).groups[level])
         index = np.concatenate([data.index[level] for data in self.domains.values()])
         for j in range(count):
-            factor = sum(
-                self.inside(prefix) * q[prefix][f"tau_{level}"] * row[j]
-                for prefix, row in rows.items()
-                if j < len(row)
-            )
+            rows = [
+                self.of_rows(prefix, q[f"tau_{level}"] * factors[d][j] if j <= d else 0.0)
+                for d, (prefix, q) in enumerate(self.q.items())
+            ]
             weights = [Weight(f"{level}_z", g * count + j) for g in range(size)]
             if size * count <= MOST_CORRELATED:
-                self.shares.append(factor)
-                for g, weight in enumerate(weights):
-                    own = np.asarray(index == g, float)
-                    self.add(own, len(self.shares) - 1, self.tape.constant(1.0), weight)
+                self.add(_indicators(index, size), stack(rows, 1), 1.0, weights)
             else:
-                self.factors.append(factor)
-                self.groups.append(index + len(self.effects))
+                self.others.append((stack(rows, 1), index + len(self.effects)))
                 self.effects += weights
         return log
+
+
+def _within[T](values: Mapping[str, T], prefix: str) -> dict[str, T]:
+    return {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}
+
+
+def _indicators(index: Ints, count: int) -> Floats:
+    """A column for each group, which is 1 in its rows and 0 elsewhere."""
+    return np.equal.outer(np.arange(count), index) * 1.0

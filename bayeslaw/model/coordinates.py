@@ -1,0 +1,225 @@
+"""The coordinates in which parameters are sampled, and the log density of their priors there.
+
+Positive parameters are sampled as logarithms, those between bounds as logits. Others depend on each
+other, and have coordinates in which a posterior is closer to a normal distribution:
+
+- The floor and the term sizes at the reference point add up to a loss that the data determine well,
+  and none may be negative. The coordinate of a term's leading exponent is the logit of the fraction
+  that its size takes of the loss that earlier terms leave, within the bounds of their priors.
+- A few pre-training stages determine little more than the slope of a gated exponent in log P. The
+  rate of the gate is sampled on a logarithmic scale on both sides of zero, and its depth as the
+  logit of that slope over its largest value at the rate, plus the log of that value.
+- Of a coupling the data determine the mixed derivative of the loss along two terms, which is
+  ``1 - 1 / kappa`` over their sum, better than kappa: the coordinate is log kappa over the coupled
+  terms' share of the loss.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from bayeslaw.common.arrays import Tensor
+from bayeslaw.laws.deviations import Linear
+from bayeslaw.laws.law import KAPPA, Law
+from bayeslaw.laws.priors import FLOOR, Prior
+from bayeslaw.laws.tape import FUNCTIONS as F
+from bayeslaw.laws.terms import Term, Values
+from bayeslaw.model.noise import LENGTH
+from bayeslaw.model.spec import Data, Spec
+
+FLAT = Prior("Flat")
+SMALL = 0.1
+"""Rate below which a gate hardly changes with P, and its coordinate is linear."""
+
+type Pair = tuple[Tensor, Tensor]
+"""A value, and the log of its derivative by the coordinate or of a density."""
+
+
+def parameters(spec: Spec, at: Values, z: Values) -> tuple[dict[str, Any], Tensor]:
+    """Parameters of a spec that are no weights, and the log density of their priors."""
+    law, priors = spec.law, spec.priors
+    gated = {n: t for t in law.terms for n in _gate(t, priors)}
+    dependent = {"L_ref", KAPPA if law.coupled else "L_ref", *normal_coefficients(spec), *gated}
+    dependent |= {term.local for term in _divided(law)}
+    q: dict[str, Tensor] = {}
+    log: Tensor = z["L_ref"]
+    for name in (name for name in law.coordinates if name not in dependent):
+        q[name], part = on_the_line(priors[name].support, z[name])
+        log = log + part + priors[name].log_density(q[name], F)
+    for term in {t.coefficient: t for t in gated.values()}.values():
+        log = log + _add_gate(q, term, priors, at, z)
+    log = _add_sizes(q, log, spec, at, z)
+    q = {name: q[name] for name in law.coordinates if name in q}
+    for name in _other_parameters(spec):
+        prior = priors[spec.likelihood.parameters.get(name, name)]
+        q[name], part = on_the_line(prior.support, z[name])
+        log = log + part + prior.log_density(q[name], F)
+    return q, log
+
+
+def _divided(law: Law) -> list[Term]:
+    """Terms whose sizes are sampled in place of their leading exponents.
+
+    Those of others, whose local exponent is not proportional to the leading one, or which have it
+    in common with another term, follow from exponents that are sampled as they are.
+    """
+    names = [name for term in law.terms for name in term.exponents]
+    return [t for t in law.terms if t.proportional and names.count(t.leading) == 1]
+
+
+def _add_sizes(q: dict[str, Tensor], log: Tensor, spec: Spec, at: Values, z: Values) -> Tensor:
+    """Add the loss at the reference point, leading exponents, and kappa; their part of `log`.
+
+    The prior of a leading exponent bounds its term's size, that of the floor bounds the floor. What
+    the loss is above the least sizes is divided among the terms, in their order, and the floor.
+    Each takes a fraction of what it may have, but leaves no more than the later ones may have.
+    """
+    law, priors, divided = spec.law, spec.priors, _divided(spec.law)
+    relative = FLOOR in priors
+    low, high = priors[FLOOR if relative else "E"].support
+    low, most = max(low, 0.0), math.inf if relative and high == 1 else high
+    slope: dict[str, Tensor] = {}
+    size: dict[str, Tensor] = {}
+    least: dict[str, Tensor] = {}
+    widths: dict[str, Tensor] = {}  # most size less the least, or None
+    for term in law.terms:
+        name = term.coefficient
+        if term not in divided:
+            size[name] = q[term.slope] / term.local_exponent(term.from_local(q, at, F), at, F)
+            log = log + _where_positive(size[name])
+            continue
+        unit = term.local_exponent(term.from_local({**q, term.local: 1.0}, at, F), at, F)
+        slope[name] = q[term.slope] / unit
+        bottom, top = priors[term.local].support
+        least[name] = 0.0 if math.isinf(top) else slope[name] / top
+        widths[name] = slope[name] / bottom - least[name] if bottom > 0 else None
+
+    def loss_of(floor: float, terms: Tensor) -> Tensor:
+        return terms / (1.0 - floor) if relative else terms + floor
+
+    terms = sum([*least.values(), *size.values()], 0.0)
+    all_widths = _total(widths.values())
+    q["L_ref"] = loss = loss_of(low, terms) + F.exp(z["L_ref"])
+    if all_widths is not None and math.isfinite(most):
+        span = loss_of(most, terms + all_widths) - loss_of(low, terms)
+        share, part = on_the_line((0.0, 1.0), z["L_ref"])
+        q["L_ref"] = loss = loss_of(low, terms) + span * share
+        log = log + part + F.log(span) - z["L_ref"]
+    nats = loss if relative else 1.0  # of a unit of the floor's prior
+    least_floor = low * nats
+    later = [*widths.values(), (most - low) * nats if math.isfinite(most) else None]
+    left = loss - least_floor - terms
+    for term in divided:
+        name, own = term.coefficient, later.pop(0)
+        rest = _total(later)
+        more = 0.0 if rest is None else F.maximum(left - rest, 0.0)
+        free = (left if own is None else F.minimum(own, left)) - more
+        inverse = slope[name] / free * (1 + F.exp(-z[term.local]))
+        beside = inverse / slope[name] * (least[name] + more)
+        q[term.local] = inverse / (1 + beside)
+        log = log + F.log(slope[name] / free) - z[term.local] - 2 * F.log1p(beside)
+        log = log + priors[term.local].log_density(q[term.local], F)
+        size[name] = slope[name] / q[term.local]
+        left = left - (size[name] - least[name])
+    if law.coupled:
+        share = sum(size[name] for name in law.coupled) / loss
+        q[KAPPA], part = on_the_line(priors[KAPPA].support, z[KAPPA] * share)
+        log = log + part + F.log(share) + priors[KAPPA].log_density(q[KAPPA], F)
+    return log + log_prior_of_floor(priors, least_floor + left, loss)
+
+
+def _total(parts: Iterable[Tensor]) -> Tensor:
+    """Their sum, or None if one is None, which stands for no bound."""
+    known = list(parts)
+    return None if any(part is None for part in known) else sum(known, 0.0)
+
+
+def _where_positive(x: Tensor) -> Tensor:
+    """0 where x is positive, and elsewhere minus infinity."""
+    return F.log((x > 0.0) * 1.0)
+
+
+def normal_coefficients(spec: Spec) -> dict[str, Prior]:
+    """Coefficients of deviations whose priors are normal: they are sampled as weights."""
+    law = spec.law
+    names = [n for d in law.deviations if isinstance(d, Linear) for n in d.parameters]
+    names += law.offset.local if law.offset else ()
+    return {name: spec.priors[name] for name in names if spec.priors[name].name == "Normal"}
+
+
+def _other_parameters(spec: Spec) -> list[str]:
+    names = ["sigma", *spec.likelihood.parameters, *[LENGTH] * (spec.errors == "run")]
+    return names + [f"tau_{level}" for level in spec.effects]
+
+
+def log_prior_of_floor(priors: Mapping[str, Prior], floor: Tensor, loss: Tensor) -> Tensor:
+    """Log prior density of the floor in nats, given the term sizes, up to a constant.
+
+    `loss` is the loss at the reference point.
+    """
+    if FLOOR not in priors:
+        return priors["E"].log_density(floor, F)
+    # The floor is its share over what is left of it times the term sizes, so its density is that
+    # of the share times ``(1 - share) / loss``.
+    share = floor / loss
+    return priors[FLOOR].log_density(share, F) + F.log(1.0 - share) - F.log(loss)
+
+
+def _gate(term: Term, priors: Mapping[str, Prior]) -> tuple[str, ...]:
+    """Depth and rate of a gate whose priors have the whole support of their coordinates."""
+    if not (term.stated and term.gate):
+        return ()
+    depth, rate = term.gate
+    whole = priors[depth].support == (0, 1) and math.isinf(priors[rate].support[0])
+    return (depth, rate) if whole else ()
+
+
+def _add_gate(
+    q: dict[str, Tensor], term: Term, priors: Mapping[str, Prior], at: Values, z: Values
+) -> Tensor:
+    """Add depth and rate of a gate; the log density of their priors.
+
+    At the reference point the factor ``1 - depth s`` of the exponent, s the gate there, falls by
+    ``rate s u`` per e-fold of P, with u = ``depth (1 - s) / (1 - depth s)`` between 0 and 1.
+    """
+    assert term.gate
+    of_depth, of_rate = term.gate
+    up = F.exp(z[of_rate])
+    rate = q[of_rate] = 0.5 * SMALL * (up - 1 / up)
+    log = F.log(0.5 * SMALL * (up + 1 / up))
+    gate, rest = F.sigmoid(rate * at["ptpp"]), F.sigmoid(-rate * at["ptpp"])
+    y = z[of_depth] - (0.5 * F.log(rate * rate + SMALL**2) - F.softplus(-rate * at["ptpp"]))
+    u = F.sigmoid(y)
+    depth = q[of_depth] = u / (rest + gate * u)
+    log = log - F.softplus(y) - F.softplus(-y) + F.log(rest) - 2 * F.log(rest + gate * u)
+    return log + priors[of_rate].log_density(rate, F) + priors[of_depth].log_density(depth, F)
+
+
+def on_the_line(support: tuple[float, float], z: Tensor) -> Pair:
+    """A value within a support, and the log of its derivative by its coordinate."""
+    low, high = support
+    if math.isinf(high):
+        return (z, 0.0) if math.isinf(low) else (F.exp(z), z)
+    share = F.sigmoid(z)
+    return low + (high - low) * share, F.log(share) + F.log(1.0 - share)
+
+
+def start(data: Data) -> dict[str, float]:
+    """Plausible parameters on the real line; the loss at the reference point is the data's."""
+    spec, weights = data.spec, normal_coefficients(data.spec)
+    divided = {term.local for term in _divided(spec.law)}
+    names = [name for name in spec.law.coordinates if name not in weights]
+    values: dict[str, float] = {}
+    for name in (*names, *_other_parameters(spec)):
+        prior = spec.priors.get(spec.likelihood.parameters.get(name, name), FLAT)
+        if name == "L_ref":
+            values[name] = float(np.mean(data.observed))
+        elif name in divided:
+            values[name] = -0.7  # a third of the loss that is left
+        elif prior.name == "LogNormal" or math.isinf(prior.support[0]):
+            values[name] = prior.kwargs.get("mu", 0.0)
+        else:
+            values[name] = -0.5 if math.isinf(prior.support[1]) else 0.0
+    return values
