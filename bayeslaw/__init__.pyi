@@ -16,7 +16,6 @@ from .common.errors import (
 from .derive.recipes import Recipes as Recipes, compare_recipes as compare_recipes
 from .design.anchors import (
     Anchors as Anchors,
-    anchor_value as anchor_value,
     choose_anchors as choose_anchors,
 )
 from .evaluate._backtest import (
@@ -58,9 +57,8 @@ from .simulation.worlds import (
 )
 from .design.study import (
     Case as Case,
-    pool_cases as pool_cases,
+    anchor_value as anchor_value,
     study as study,
-    world_cases as world_cases,
 )
 from .tables.hull import locate as locate
 from .tables.table import (

@@ -41,7 +41,7 @@ API = {
     " derive.local_exponents derive.best_rate derive.floor derive.accuracy"
     " derive.Derived derive.floor_sensitivity derive.FloorSensitivity compare_recipes Recipes",
     "Plans, anchors, studies": "plan Plan Choice plan_example choose_anchors Anchors anchor_value"
-    " study Case world_cases pool_cases explore Explorer",
+    " study Case explore Explorer",
     "Reports": "report Report",
     "Figures": "plots.Plots plots.compare plots.coverage plots.floor_sensitivity"
     " plots.compute_optimal plots.forecast plots.in_sample plots.overview plots.observed plots.pit"
