@@ -26,7 +26,7 @@ from bayeslaw.common.progress import showing
 from bayeslaw.common.shown import Shown
 
 ORDER = ["init", "fit", "forecast", "verify", "backtest", "score", "compare", "check", "derive"]
-ORDER += ["floor", "recipes", "plan", "anchors", "report", "export", "simulate"]
+ORDER += ["recipes", "plan", "anchors", "report", "export", "simulate"]
 """Order of the commands in the help: that of a typical analysis."""
 JSON = inspect.Parameter(
     "json",

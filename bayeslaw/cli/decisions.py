@@ -1,4 +1,4 @@
-"""Commands that derive numbers and plans from saved fits: ``derive | floor | recipes | plan``."""
+"""Commands that derive numbers and plans from saved fits: ``derive | recipes | plan``."""
 
 import math
 import sys
@@ -112,43 +112,6 @@ def derive(
         blocks = [b for b in shown.blocks if not (isinstance(b, Note) and b.level == "refuse")]
         whole += Shown("", [Note(shown.title), *blocks])
     return opt.beside(fit, whole).adding(levels=chosen, derived=document, out=out)
-
-
-@command(
-    "bayeslaw floor fit.nc --flops 1e24",
-    'bayeslaw floor fit.nc --grid "params=7e10 tokens=1.4e12" --figure floor.png --json',
-)
-def floor(
-    *,
-    posterior: Path = opt.SAVED,
-    asked: Asked,
-    grid: str | None = option('Rows to forecast: "params=7e10 tokens=1.4e12".', metavar="SPEC"),
-    slices: int = option("Slices of the draws by the floor.", default=9, min=2),
-    figure: Path | None = output("File for the figure, such as floor.png.", *opt.FIGURES),
-    allow_unconverged: bool = opt.UNCONVERGED,
-) -> Shown:
-    """Show how a forecast or derived number depends on the floor E, and on its prior.
-
-    Give one of --flops, --loss and --grid. The draws are cut into slices by E; the numbers in a
-    slice are those of a fit with E fixed there. A number is marked as following the floor's prior
-    if E explains at least half of its variance and a flat prior of E would move it.
-    """
-    from bayeslaw.inference.pools import load_posterior
-
-    if [asked.flops, asked.loss, grid].count(None) != 2:
-        raise BayeslawError("give one of --flops, --loss and --grid.")
-    fit, derive, (budgets, losses) = load_posterior(posterior), bl.derive, asked.numbers()
-    allow: dict[str, Any] = {"allow_unconverged": allow_unconverged}
-    of: bl.derive.Derived | bl.Forecast
-    if budgets:
-        of = derive.compute_optimal(fit, budgets, **allow)
-    elif losses:
-        of = derive.flops_to_reach(fit, losses, **allow)
-    else:
-        of = fit.forecast(bl.grid(**opt.covariates(grid or "")), kind="latent", **allow)
-    sensitivity = derive.floor_sensitivity(fit, of, slices=slices, **allow)
-    opt.save_figure(figure, lambda: bl.plots.floor_sensitivity(sensitivity))
-    return opt.beside(fit, sensitivity.shown()).adding(out=figure)
 
 
 @command(

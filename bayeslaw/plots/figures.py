@@ -17,8 +17,7 @@ from scipy.stats import anderson_ksamp, binom
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import LawError, TableError
-from bayeslaw.common.formatting import count, digits
-from bayeslaw.derive.derived import FloorSensitivity
+from bayeslaw.common.formatting import count
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name
 from bayeslaw.inference.posterior import Forecast, Posterior
@@ -32,7 +31,6 @@ from bayeslaw.plots.style import (
     LABELS,
     LINES,
     QUIET,
-    SHORT,
     Look,
     axes,
     first_column,
@@ -312,7 +310,6 @@ def backtest(found: Backtest) -> Figure:
 
 DRAWS = 4000  # of each prior
 COLUMNS = 4  # of panels of the figures of ArviZ
-NUMBERS = 12  # panels against the floor; of more numbers the first are drawn
 
 
 def prior_posterior(posterior: Posterior, *, seed: int = 0) -> Figure:
@@ -440,41 +437,6 @@ def _layout(names: Collection[str], below: float) -> dict[str, Any]:
         "col_wrap": COLUMNS,
         "figure_kwargs": {"figsize": size, "layout": "constrained"},
     }
-
-
-@style()
-def floor_sensitivity(found: FloorSensitivity) -> Figure:
-    """Median and 80 % interval of each number, with the floor E in a slice of its posterior.
-
-    The dashed line is the median over all draws. The title states the fraction of the number's
-    variance that E explains. Slices where the median is infinite are not drawn, and an infinite end
-    of an interval is drawn at the greatest median.
-
-    Parameters
-    ----------
-    found : FloorSensitivity
-        From `bayeslaw.derive.floor_sensitivity`.
-    """
-    shown = found.summary.head(NUMBERS)
-    slices = len(found.profile) // len(found.summary)
-    asked = [c for c in shown.columns[1:] if c in found.profile and c != "median"]
-    differ = [c for c in asked if shown[c].nunique() > 1]
-    figure, panels = axes(len(shown), columns=3, width=2.8)
-    for i, (ax, (_, row)) in enumerate(zip(panels, shown.iterrows(), strict=True)):
-        profile = found.profile.iloc[i * slices : (i + 1) * slices]
-        finite = profile[np.isfinite(profile["median"])]
-        upper = finite["upper_80"].replace(np.inf, finite["median"].max())
-        ax.fill_between(finite["E"], finite["lower_80"], upper, color=COLOURS[0], alpha=0.25)
-        ax.plot(finite["E"], finite["median"], color=COLOURS[0], marker="o", ms=3)
-        if np.isfinite(row["median"]):
-            ax.axhline(row["median"], color=COLOURS[1], ls="--", lw=1)
-        if row["median"] > 1e4 and (finite["lower_80"] > 0).all():
-            ax.set_yscale("log")
-        where = ", ".join(f"{SHORT.get(c, c)} {count(row[c])}" for c in differ or asked)
-        share = f"E explains {digits(100 * row['explained'], 2)} %"
-        ax.set_title("\n".join(filter(None, [str(row["quantity"]), where, share])))
-        ax.set_xlabel("floor E (nats per token)")
-    return figure
 
 
 # -- plans ----------------------------------------------------------------------------------------

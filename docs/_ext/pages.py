@@ -39,11 +39,11 @@ API = {
     " read_backtest Backtest loo cross_validate Elpd StackedForecast",
     "Derived numbers": "derive.compute_optimal derive.flops_to_reach derive.compute_multiplier"
     " derive.local_exponents derive.best_rate derive.floor derive.accuracy"
-    " derive.Derived derive.floor_sensitivity derive.FloorSensitivity compare_recipes Recipes",
+    " derive.Derived compare_recipes Recipes",
     "Plans, anchors, studies": "plan Plan Choice plan_example choose_anchors Anchors anchor_value"
     " study Case explore Explorer",
     "Reports": "report Report",
-    "Figures": "plots.Plots plots.compare plots.coverage plots.floor_sensitivity"
+    "Figures": "plots.Plots plots.compare plots.coverage"
     " plots.compute_optimal plots.forecast plots.in_sample plots.overview plots.observed plots.pit"
     " plots.pit_values plots.backtest plots.plan_frontier plots.plan_landscape"
     " plots.prior_posterior plots.ranks plots.residuals",
