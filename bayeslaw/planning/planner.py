@@ -152,7 +152,7 @@ def plan(
         Fits of the deterministic plan: the targets', then the source's. By default it is made at
         the posterior medians of the reference coordinates.
     seed : int
-        Of the noise, the bootstrap, and random effects of a size without training rows.
+        Of the noise, and random effects of a size without training rows.
     allow_unconverged : bool
         Plan although a posterior failed the convergence check; the result lists the failures.
     beyond_evidence : bool
@@ -244,9 +244,8 @@ def plan(
         evidence = _judged(request, solved.cheaper, True)[1]
     error, held_out = dict[str, Any](), math.nan
     if best is None:
-        rng = np.random.default_rng(seed)
         place = chosen.budget, chosen.replay
-        error, held_out = monte_carlo(problem, ratios, place, solved.block, rng)
+        error, held_out = monte_carlo(problem, ratios, place)
     latent, measured = (
         choice_at(solved.problems[kind], shown.budget, shown.replay, shown.tokens) for kind in NOISE
     )
@@ -614,7 +613,6 @@ class _Solution:
     problems: Mapping[str, Problem]  # on latent and on measured losses
     pairing: str
     noise: list[Noise]  # of each fit, for all of its draws
-    block: int  # draws that count as one independent draw
     chosen: Choice
     best: Choice | None
     cheaper: Choice | None = None  # than one within the evidence
@@ -659,16 +657,12 @@ def _solution(
     ]
     latent = request.problem(curves, paired, index)
     measured = latent.with_noise(part.take(i) for part, i in zip(noise, index, strict=True))
-    posteriors = [fit for fit in fits if not isinstance(fit, PointFit)]
-    # Draws per effective draw of the fit with the most; thinning makes blocks shorter.
-    blocks = [math.ceil(fit.count / max(fit.convergence.ess_bulk, 1)) for fit in posteriors]
-    block = math.ceil(max([1, *blocks]) * min(1.0, MOST_DRAWS / latent.draws))
     problems = {
         kind: problem.thinned(MOST_DRAWS)
         for kind, problem in zip(NOISE, (latent, measured), strict=True)
     }
     chosen, best = _search(problems[request.noise], request.ratios)
-    solved = _Solution(run, problems, pairing, noise, block, chosen, best)
+    solved = _Solution(run, problems, pairing, noise, chosen, best)
     if far is None or (far.values > 0).all():
         return solved
     within = {kind: replace(problem, beyond=far) for kind, problem in problems.items()}
