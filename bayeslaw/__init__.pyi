@@ -29,9 +29,7 @@ from .evaluate.cross_validation import (
     loo as loo,
 )
 from .evaluate.records import (
-    Coefficients as Coefficients,
     Verification as Verification,
-    read_coefficients as read_coefficients,
     register as register,
     verify as verify,
     write_coefficients as write_coefficients,

@@ -502,8 +502,15 @@ class Posterior(Showing, FittedLaw):
         """
         return to_datatree(self, seed=seed, prior=prior)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, *, losses: bool = True) -> None:
         """Write the posterior to one NetCDF file; an interrupted save leaves an earlier one.
+
+        Parameters
+        ----------
+        path : str or Path
+        losses : bool
+            Whether the file has the training losses. Without them it forecasts and plans as before,
+            with a stated baseline, and refuses what compares the fit with its losses.
 
         Raises
         ------
@@ -511,7 +518,7 @@ class Posterior(Showing, FittedLaw):
             If the file cannot be written; `LawError` if it cannot name the class of the likelihood
             or the discrepancy, or hold one of its fields.
         """
-        storage.write(storage.tree_of(self), path)
+        storage.write(storage.tree_of(self, losses), path)
 
 
 class DrawSettings(TypedDict, total=False):
