@@ -8,16 +8,15 @@ is found on a grid that is refined (`bayeslaw.planning.grid`).
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from inspect import signature
 from itertools import product
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.interpolate import RegularGridInterpolator
 
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.common.errors import REMOVED, BayeslawError, TableError, argument, unknown
+from bayeslaw.common.errors import BayeslawError, TableError, argument, unknown
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.progress import step
 from bayeslaw.huber.point_fit import PointFit
@@ -99,7 +98,6 @@ def plan(
     allow_unconverged: bool = False,
     beyond_evidence: bool = False,
     note: str = "",
-    **others: Never,
 ) -> Plan:
     """Smallest budget that meets target and forgetting limits with stated probability.
 
@@ -159,8 +157,6 @@ def plan(
         Do not refuse a plan twice as far from the fitted rows as bands were ever measured.
     note : str
         Text copied to the result.
-    **others
-        Refused: a misspelt argument, or one that was removed.
 
     Returns
     -------
@@ -191,10 +187,6 @@ def plan(
     >>> round(found.atpp, 1), round(found.replay, 2)
     (8.9, 0.34)
     """
-    for name in others:
-        removed = REMOVED.get(name)
-        valid = signature(plan).parameters
-        raise BayeslawError(f"{name}= {removed}" if removed else unknown("argument", name, valid))
     request = requested(
         target,
         source,
@@ -501,9 +493,7 @@ def baseline_of(
     None stands for the row with ``tokens = 0`` of the base in the source's table, on its domain.
     """
     if isinstance(baseline, str) and baseline not in BASELINES:
-        removed = REMOVED.get(baseline)
-        why = f"baseline={baseline!r} {removed}"
-        raise BayeslawError(why if removed else unknown("baseline", baseline, BASELINES))
+        raise BayeslawError(unknown("baseline", baseline, BASELINES))
     if baseline is not None and not isinstance(baseline, str):
         loss, *sd = np.atleast_1d(np.asarray(baseline, float)).tolist()
         if not 0 < loss < math.inf or any(not 0 <= each < math.inf for each in sd) or len(sd) > 1:
