@@ -243,7 +243,7 @@ class Forecast(Showing):
             "evidence": far or None,
             "rows": frame.to_dict("records"),
         }
-        figures = ("observed", "coverage", "pit") if measured else ()
+        figures = ("observed", "coverage") if measured else ()
         title = f"Forecast of {rows} row{'s' * (rows != 1)}: {kind}, nats per token"
         return Shown(title, blocks, document, figures)
 
@@ -463,7 +463,7 @@ class Posterior(Showing, FittedLaw):
         }
         priors = f"Priors: {words}others by default." if changed else "Default priors."
         table = Table(frame, formats={"R-hat": ".3f", "ESS": ".0f"})
-        return Shown("", [table, priors], document, ("prior_posterior", "ranks"))
+        return Shown("", [table, priors], document)
 
     @property
     def _prior(self) -> str:
@@ -568,10 +568,6 @@ class Plots:
         """Measured loss against its forecast."""
         return _drawn("observed", self.posterior.forecast(rows, **settings))
 
-    def pit(self, rows: LossTable, **settings: Unpack[DrawSettings]) -> "Figure":
-        """Probability integral transform of measured losses."""
-        return _drawn("pit", self.posterior.forecast(rows, **settings))
-
     def coverage(self, rows: LossTable, **settings: Unpack[DrawSettings]) -> "Figure":
         """Coverage of bands by nominal level."""
         return _drawn("coverage", self.posterior.forecast(rows, **settings))
@@ -580,11 +576,3 @@ class Plots:
         """Residuals of held-out and training rows."""
         fits = (self.posterior.forecast(t, **settings) for t in (rows, self.posterior.table))
         return _drawn("residuals", *fits)
-
-    def prior_posterior(self, *, seed: int = 0) -> "Figure":
-        """Prior against posterior."""
-        return _drawn("prior_posterior", self.posterior, seed=seed)
-
-    def ranks(self) -> "Figure":
-        """Agreement of the chains."""
-        return _drawn("ranks", self.posterior)

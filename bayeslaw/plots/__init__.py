@@ -11,12 +11,9 @@ from bayeslaw.plots.figures import (
     compare,
     coverage,
     observed,
-    pit,
     pit_values,
     plan_frontier,
     plan_landscape,
-    prior_posterior,
-    ranks,
     residuals,
 )
 
@@ -30,11 +27,8 @@ __all__ = [
     "in_sample",
     "observed",
     "overview",
-    "pit",
     "pit_values",
     "plan_frontier",
     "plan_landscape",
-    "prior_posterior",
-    "ranks",
     "residuals",
 ]

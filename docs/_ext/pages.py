@@ -43,9 +43,9 @@ API = {
     " study Case explore Explorer",
     "Reports": "report Report",
     "Figures": "plots.Plots plots.compare plots.coverage"
-    " plots.compute_optimal plots.forecast plots.in_sample plots.overview plots.observed plots.pit"
+    " plots.compute_optimal plots.forecast plots.in_sample plots.overview plots.observed"
     " plots.pit_values plots.backtest plots.plan_frontier plots.plan_landscape"
-    " plots.prior_posterior plots.ranks plots.residuals",
+    " plots.residuals",
     "Synthetic tables": "simulate paper_world",
     "Errors and warnings": "BayeslawError TableError LawError FitError NotConverged FileError"
     " TableWarning FitWarning",
