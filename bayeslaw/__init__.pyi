@@ -16,7 +16,6 @@ from .common.errors import (
 from .derive.recipes import Recipes as Recipes, compare_recipes as compare_recipes
 from .design.anchors import (
     Anchors as Anchors,
-    anchor_value as anchor_value,
     choose_anchors as choose_anchors,
 )
 from .evaluate._backtest import (
@@ -30,9 +29,7 @@ from .evaluate.cross_validation import (
     loo as loo,
 )
 from .evaluate.records import (
-    Coefficients as Coefficients,
     Verification as Verification,
-    read_coefficients as read_coefficients,
     register as register,
     verify as verify,
     write_coefficients as write_coefficients,
@@ -58,9 +55,8 @@ from .simulation.worlds import (
 )
 from .design.study import (
     Case as Case,
-    pool_cases as pool_cases,
+    anchor_value as anchor_value,
     study as study,
-    world_cases as world_cases,
 )
 from .tables.hull import locate as locate
 from .tables.table import (

@@ -18,7 +18,6 @@ from bayeslaw.checks.findings import (
     RARE,
     Check,
     Finding,
-    judge_bounds,
     judge_curvature,
     judge_directions,
     judge_extrapolation,
@@ -32,15 +31,14 @@ from bayeslaw.evaluate.cross_validation import loo
 from bayeslaw.inference.fitting import refit
 from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Forecast, Posterior, ends
-from bayeslaw.inference.residuals import averaging, innovations, residual, residual_draws
+from bayeslaw.inference.residuals import innovations, residual
 from bayeslaw.model import effects
-from bayeslaw.tables.hull import NAMES, NEAR, axes, decades, displacement
+from bayeslaw.tables.hull import NEAR, axes, decades, displacement
 from bayeslaw.tables.table import LossTable, frame_of, subset
 from bayeslaw.tables.validation import COVARIATES, canonical, check_rows, row_numbers, same_rows
 
-# Covariates that define a cell, whose tokens differ, and the groups of held-out rows: as many of
-# them as are needed for `FEWEST` groups.
-CELL = ("params", "ptpp", "replay")
+# Covariates that define the groups of held-out rows: as many of them as are needed for `FEWEST`.
+GROUPS = ("params", "ptpp", "replay")
 FEWEST = 3  # groups from which coverage is judged
 ROWS = 8  # fitted at least when the others are held out
 # P-values below which coverage by groups is a failure, and doubtful. The mean error of the farther
@@ -87,10 +85,8 @@ def check(
         - `convergence`: R-hat, effective sample sizes, divergences, E-BFMI;
         - `directions`: combinations of parameters that the data do not determine;
         - `curvature`: whether the discrepancy is consistent with its prior;
-        - `bounds`: bounds on the loss at a later stage that hold for every eta;
         - `outliers`: runs, bases, sizes and rows far from the others, and the forecast without
           them, by a short refit;
-        - `cells`: posterior predictive check by cell of one N, PTPP and r;
         - `left out`: calibration of leave-one-out predictions.
 
     Raises
@@ -199,7 +195,7 @@ def cuts(table: LossTable, columns: tuple[str, ...], rows: pd.DataFrame | None) 
 
 def grouped(frame: pd.DataFrame) -> Ints:
     """Group of each row: its size, then size and PTPP, then replay too, until there are three."""
-    present, index = [c for c in CELL if c in frame], np.zeros(len(frame), int)
+    present, index = [c for c in GROUPS if c in frame], np.zeros(len(frame), int)
     for number in range(1, len(present) + 1):
         index = frame.groupby(present[:number]).ngroup().to_numpy()
         if len(np.unique(index)) >= FEWEST:
@@ -272,7 +268,7 @@ def at_most(held: float, groups: int, level: float) -> float:
 # -- one posterior --------------------------------------------------------------------------------
 
 
-@step("checking parameters, cells and predictions of left-out rows")
+@step("checking parameters and predictions of left-out rows")
 def judge_alone(fit: Posterior, table: LossTable | None, seed: int) -> list[Finding]:
     """The findings about one posterior that need no other fit."""
     rows = None if table is None else table.frame
@@ -280,8 +276,6 @@ def judge_alone(fit: Posterior, table: LossTable | None, seed: int) -> list[Find
         judge_convergence(fit),
         judge_directions(fit, rows),
         judge_curvature(fit, rows),
-        judge_bounds(fit, rows),
-        judge_cells(fit, seed),
         judge_left_out(fit, seed),
     )
     return [finding for finding in findings if finding]
@@ -297,32 +291,6 @@ def judge_convergence(fit: Posterior) -> Finding:
         text = f"The sampler has not converged ({'; '.join(gate.failures)}), so the other findings "
         text += "are not reliable: fit again with more tune and draws."
     return Finding("convergence", "ok" if gate.ok else "refuse", (text,), frame, facts)
-
-
-def judge_cells(fit: Posterior, seed: int = 0) -> Finding:
-    """Posterior predictive check of the mean log loss of every cell of one N, PTPP and r."""
-    # Replicates have new noise, and the posterior random effects of their bases and runs.
-    seen = fit.table.frame
-    columns = [c for c in CELL if c in fit.law.columns and seen[c].nunique() > 1] or ["params"]
-    groups = seen.groupby(columns)
-    average = averaging(np.asarray(groups.ngroup(), np.int64))
-    measured = residual(fit, fit.table) @ average.T
-    rng = np.random.default_rng(seed)
-    replicated = residual_draws(fit, seen, rng, training=True) @ average.T
-    frame = groups.size().rename("rows").reset_index()
-    # No p-value is below what so many draws can tell.
-    p = (replicated < measured).mean(0).clip(0.5 / len(measured))
-    frame = frame.assign(miss=np.median(measured, 0), p=p)
-    outside = int((~frame["p"].between(0.05, 0.95)).sum())
-    rare = stats.binom.sf(outside - 1, len(frame), 0.1) < RARE
-    worst = frame.loc[(frame["p"] - 0.5).abs().sort_values().index[-1]]
-    where = ", ".join(f"{NAMES[c]} {worst[c]:.4g}" for c in CELL if c in frame)
-    text = (
-        f"Of {len(frame)} cell means {outside} lie outside their 90 % posterior predictive "
-        f"intervals ({'more than' if rare else 'no more than'} chance explains); the most extreme, "
-        f"at {where}, differs by {100 * worst['miss']:+.2f} % from its prediction."
-    )
-    return Finding("cells", "caution" if rare else "ok", (text,), frame, {"outside": outside})
 
 
 def judge_left_out(fit: Posterior, seed: int) -> Finding:

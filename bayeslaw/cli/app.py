@@ -20,13 +20,13 @@ from typer.core import TyperGroup
 
 from bayeslaw import __version__
 from bayeslaw.cli.options import option
-from bayeslaw.common.errors import REMOVED, BayeslawError, FitWarning, TableWarning, command_line
+from bayeslaw.common.errors import BayeslawError, FitWarning, TableWarning, command_line
 from bayeslaw.common.formatting import jsonable
 from bayeslaw.common.progress import showing
 from bayeslaw.common.shown import Shown
 
 ORDER = ["init", "fit", "forecast", "verify", "backtest", "score", "compare", "check", "derive"]
-ORDER += ["floor", "recipes", "plan", "anchors", "study", "report", "export", "simulate"]
+ORDER += ["recipes", "plan", "anchors", "report", "export", "simulate"]
 """Order of the commands in the help: that of a typical analysis."""
 JSON = inspect.Parameter(
     "json",
@@ -71,9 +71,7 @@ class _Group(TyperGroup):
             with command_line():
                 code = super().main(*args, **settings | {"standalone_mode": False})
         except typer.TyperException as error:
-            option = getattr(error, "option_name", "")  # of an option that does not exist
-            removed = REMOVED.get(option.removeprefix("--").replace("-", "_"))
-            _fail(f"{option} {removed}" if removed else error.format_message())
+            _fail(error.format_message())
         except (BayeslawError, OSError, UnicodeDecodeError) as error:
             _fail(str(error))
         if code == 130:

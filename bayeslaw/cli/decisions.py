@@ -1,7 +1,6 @@
-"""Commands that derive numbers and plans from saved fits: ``derive | floor | recipes | plan``."""
+"""Commands that derive numbers and plans from saved fits: ``derive | recipes | plan``."""
 
 import math
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -115,43 +114,6 @@ def derive(
 
 
 @command(
-    "bayeslaw floor fit.nc --flops 1e24",
-    'bayeslaw floor fit.nc --grid "params=7e10 tokens=1.4e12" --figure floor.png --json',
-)
-def floor(
-    *,
-    posterior: Path = opt.SAVED,
-    asked: Asked,
-    grid: str | None = option('Rows to forecast: "params=7e10 tokens=1.4e12".', metavar="SPEC"),
-    slices: int = option("Slices of the draws by the floor.", default=9, min=2),
-    figure: Path | None = output("File for the figure, such as floor.png.", *opt.FIGURES),
-    allow_unconverged: bool = opt.UNCONVERGED,
-) -> Shown:
-    """Show how a forecast or derived number depends on the floor E, and on its prior.
-
-    Give one of --flops, --loss and --grid. The draws are cut into slices by E; the numbers in a
-    slice are those of a fit with E fixed there. A number is marked as following the floor's prior
-    if E explains at least half of its variance and a flat prior of E would move it.
-    """
-    from bayeslaw.inference.pools import load_posterior
-
-    if [asked.flops, asked.loss, grid].count(None) != 2:
-        raise BayeslawError("give one of --flops, --loss and --grid.")
-    fit, derive, (budgets, losses) = load_posterior(posterior), bl.derive, asked.numbers()
-    allow: dict[str, Any] = {"allow_unconverged": allow_unconverged}
-    of: bl.derive.Derived | bl.Forecast
-    if budgets:
-        of = derive.compute_optimal(fit, budgets, **allow)
-    elif losses:
-        of = derive.flops_to_reach(fit, losses, **allow)
-    else:
-        of = fit.forecast(bl.grid(**opt.covariates(grid or "")), kind="latent", **allow)
-    sensitivity = derive.floor_sensitivity(fit, of, slices=slices, **allow)
-    opt.save_figure(figure, lambda: bl.plots.floor_sensitivity(sensitivity))
-    return opt.beside(fit, sensitivity.shown()).adding(out=figure)
-
-
-@command(
     "bayeslaw recipes c4.nc refinedweb.nc redpajama.nc --flops 1e21,1e23",
     'bayeslaw recipes c4.nc refinedweb.nc --at "params=6.9e9 tokens=1.4e11" --json',
 )
@@ -249,16 +211,11 @@ class Besides:
     """What is shown beside a plan."""
 
     max_tokens: float | None = option(
-        "Cap on tokens; shows the best choices under it as well.", callback=opt.positive
+        "Cap on tokens; shows the best choice under it as well.", callback=opt.positive
     )
     max_flops: float | None = option("Cap on FLOPs, 6 N D.", callback=opt.positive)
     at: str | None = option(
         "A budget and a replay ratio of your own, to judge as well.", metavar="ATPP,REPLAY"
-    )
-    stop: str | None = option(
-        "Least fall of the target loss that so many further tokens are worth; shows from "
-        "which budget they buy less.",
-        metavar="NATS,TOKENS",
     )
 
 
@@ -304,8 +261,7 @@ def plan(
     """
     from bayeslaw.tables.table import is_synthetic
 
-    yours = None if besides.at is None else _pair(besides.at, "--at", "8,.3", most=1)
-    enough = None if besides.stop is None else _pair(besides.stop, "--stop", ".002,1e9")
+    yours = None if besides.at is None else _place(besides.at)
     tested = None if backtest is None else bl.read_backtest(backtest)
     if explore is not None and max(map(len, (target or [], source or []))) > 1:
         raise BayeslawError("--explore shows one target and one source; give no more.")
@@ -347,7 +303,7 @@ def plan(
     opt.save_figure(figure, lambda: bl.plots.plan_landscape(planned))
     notes = [] if explore is None else _explored(planned, explore)
     shown = opt.labelled(planned.shown(), synthetic).adding(backtest=quoted)
-    shown += _besides(planned, yours, besides.max_tokens, besides.max_flops, enough)
+    shown += _besides(planned, yours, besides.max_tokens, besides.max_flops)
     if quoted is not None:
         shown += Shown(blocks=[quoted])
     shown = shown.adding(out=figure, page=None if notes else explore)
@@ -356,50 +312,24 @@ def plan(
 
 
 def _besides(
-    plan: "bl.Plan",
-    yours: tuple[float, float] | None,
-    tokens: float | None,
-    flops: float | None,
-    enough: tuple[float, float] | None,
+    plan: "bl.Plan", yours: tuple[float, float] | None, tokens: float | None, flops: float | None
 ) -> Shown:
-    """The user's own choice, the best ones under caps, and where further tokens buy too little."""
+    """The user's own choice, and the best one under a cap."""
     from bayeslaw.planning.result import choice_table, fields
 
     shown = Shown()
     if yours is not None:
-        atpp, replay = yours
-        choice, around = plan.at(atpp=atpp, replay=replay), plan.around(atpp=atpp, replay=replay)
+        choice = plan.at(atpp=yours[0], replay=yours[1])
         table = choice_table({"yours": choice}, "Your choice")
-        document = {"at": fields(choice) | {"around": around}}
-        shown += Shown("", [table, _around(plan, around)], document)
+        shown += Shown("", [table], {"at": fields(choice)})
     if tokens is not None or flops is not None:
         cap = {"tokens": tokens or math.inf, "flops": flops or math.inf}
-        likeliest, cheapest = plan.within(**cap), plan.least_loss(**cap)
+        likeliest = plan.within(**cap)
         named = {"tokens": count(cap["tokens"]), "FLOPs": f"{cap['flops']:.3g}"}
         words = " and ".join(f"{v} {n}" for n, v in named.items() if cap[n.lower()] < math.inf)
-        title = f"Under a cap of {words}: largest P(both), and least expected target loss with "
-        title += f"P(forgetting) at least {100 * plan.confidence:g} %"
-        table = choice_table({"likeliest": likeliest, "least loss": cheapest}, title)
-        document = {"cap": cap, "within": fields(likeliest), "least_loss": fields(cheapest)}
-        shown += Shown("", [table], document)
-    if enough is not None:
-        nats, more = enough
-        from_here = plan.stop(nats, more)
-        title = f"From here {more:.3g} more tokens lower the expected target loss by less than "
-        table = choice_table({"enough": from_here}, f"{title}{nats:g} nats")
-        document = {"stop": {"nats": nats, "tokens": more} | vars(from_here)}
-        shown += Shown("", [table], document)
+        table = choice_table({"likeliest": likeliest}, f"Under a cap of {words}: largest P(both)")
+        shown += Shown("", [table], {"cap": cap, "within": fields(likeliest)})
     return shown
-
-
-def _around(plan: "bl.Plan", around: Mapping[str, tuple[float, float]]) -> str:
-    (low, high), (least, most) = around["atpp"], around["replay"]
-    budgets = "no ATPP" if math.isnan(low) else f"ATPP {low:.3g} to {high:.3g}"
-    ratios = "no ratio" if math.isnan(least) else f"replay {100 * least:.1f} to {100 * most:.1f} %"
-    return (
-        f"At its replay {budgets}, at its budget {ratios} keeps all limits with "
-        f"{100 * plan.confidence:g} %."
-    )
 
 
 def _explored(plan: "bl.Plan", page: Path) -> list[str]:
@@ -422,10 +352,8 @@ def _baseline(baseline: str) -> float | tuple[float, float] | str:
     return (loss, sd[0]) if sd else loss
 
 
-def _pair(
-    text: str, option: str, example: str, most: float = sys.float_info.max
-) -> tuple[float, float]:
-    first, second = opt.numbers(text, option, f"write it as {example}", size=2)
-    if not (0 < first < math.inf and 0 <= second <= most):
-        raise BayeslawError(f"{option} {text}: give numbers such as {example}.")
-    return first, second
+def _place(text: str) -> tuple[float, float]:
+    atpp, replay = opt.numbers(text, "--at", "write it as 8,.3", size=2)
+    if not (0 < atpp < math.inf and 0 <= replay <= 1):
+        raise BayeslawError(f"--at {text}: give numbers such as 8,.3.")
+    return atpp, replay

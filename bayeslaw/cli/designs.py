@@ -1,4 +1,4 @@
-"""Commands that choose the next runs, and that compare ways to choose: ``anchors | study``."""
+"""The command that chooses the next runs: ``anchors``."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli.app import command
-from bayeslaw.cli.options import argument, option, output, query
+from bayeslaw.cli.options import option, output, query
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.shown import Shown
 
@@ -63,10 +63,8 @@ def anchors(
         "flops (6 N D and each new base's pre-training), adaptation (6 N D), or a column.",
         default="flops",
     ),
-    gain: Literal["random", "variance", "entropy", "plan", "doptimal"] = option(
-        "Criterion: none (random), variance or entropy of log loss at the targets, variance of the "
-        "plan's budget, or D-optimality for the law.",
-        default="random",
+    gain: Literal["random", "plan"] = option(
+        "At random, or to reduce the variance of the plan's budget.", default="random"
     ),
     second_size: bool = option("Require runs of two sizes or more, or not.", default=True),
     source: Path | None = option("For --gain plan and --evsi: posterior of the source domain."),
@@ -77,12 +75,12 @@ def anchors(
 ) -> Shown:
     """Choose which runs to buy next.
 
-    Draws runs at random, or with --gain selects those that reduce the uncertainty at the targets
-    most for their cost, in the order to buy them. Predicts the posterior standard deviation after
-    each, so that you can stop where a further run is too expensive. With --evsi the expected value
-    of sample information for a plan is estimated by simulation.
+    Draws runs at random, or with --gain plan selects those that make a plan's budget certain, in
+    the order to buy them. Predicts the posterior standard deviation after each, so that you can
+    stop where a further run is too expensive. With --evsi the expected value of sample information
+    for a plan is estimated by simulation.
     """
-    from bayeslaw.design.anchors import shown_value
+    from bayeslaw.design.study import shown_value
 
     if k is None and budget is None:
         raise BayeslawError("say how many runs (--k) or what they may cost (--budget).")
@@ -167,81 +165,3 @@ def _rows(text: str, option: str, where: str | None) -> "pd.DataFrame":
     rows = opt.grid_or_file(text)
     frame = rows.frame[rows.frame["tokens"] > 0] if "tokens" in rows.frame else rows.frame
     return bl.LossTable(frame, rows.baselines, text).query(where).frame
-
-
-@dataclass(frozen=True)
-class Refits:
-    """The model and the sampler of a study's refits."""
-
-    discrepancy: Literal["auto", "walk", "trend", "adaptation", "curvature", "none"] = option(
-        "Discrepancy of the law.", default="none"
-    )
-    effects: Literal["auto", "none"] = option(
-        "Random effects of runs and bases, or none.", default="none"
-    )
-    chains: int = option("Chains of each refit.", default=2, min=2)
-    draws: int = option("Draws of each chain.", default=300, min=10)
-    tune: int = option("Tuning steps of each chain.", default=300, min=10)
-    target_accept: float = option(opt.ACCEPT, default=0.9, callback=opt.fraction)
-
-
-@command(
-    "bayeslaw study --seeds 10 --out world.parquet",
-    """bayeslaw study data/delphi/isotoken.csv --law chinchilla --train "scale < 3e19" \\
-    --pool "3e19 <= scale < 1e21" --targets "scale >= 1e21" --out delphi.parquet""",
-)
-def study(
-    *,
-    table: Path | None = argument(
-        "Measured losses; without a table the paper's grid is simulated.", default=None
-    ),
-    out: Path = output("Results (Parquet or CSV), and OUT.cells.", *opt.TABLES, default=...),
-    law: str | None = opt.LAW,
-    reading: opt.Reading,
-    train: str | None = query("Training rows before any purchase."),
-    pool: str | None = query("Rows that can be bought."),
-    targets: str | None = query("Rows to forecast."),
-    designs: str = option(
-        "Some of none, random, cheapest, grid, doptimal, variance, entropy.",
-        default="none,random,cheapest,grid,doptimal,variance",
-    ),
-    seeds: int = option("Number of seeds.", default=10, min=1),
-    seed: int = opt.SEED,
-    budget: float | None = option("FLOPs of each design; by default the cost of the design grid."),
-    cost: str = option("adaptation, flops, or a column.", default="adaptation"),
-    jobs: int = option("Processes.", default=2, min=1),
-    refits: Refits,
-) -> Shown:
-    """Compare ways to buy anchors at equal FLOPs.
-
-    Each design buys from the same pool; then the law is refitted, and the targets are forecast and
-    scored. A study that was stopped continues when the same command is given again.
-    """
-    from bayeslaw.design.study import shown_study
-
-    chosen = opt.names(designs, "--designs", "design")
-    asked = {"train": train, "pool": pool, "targets": targets}
-    queries: dict[str, Any] = {name: text for name, text in asked.items() if text is not None}
-    several = range(seed, seed + seeds)
-    if table is not None:
-        if lacking := [name for name in asked if name not in queries]:
-            raise BayeslawError(f"a measured pool needs --{' and --'.join(lacking)}.")
-        rows = reading.table(table)
-        cases = bl.pool_cases(rows, opt.required(law), seeds=several, **queries)
-    elif any(value is not None for value in (law, *vars(reading).values())):
-        raise BayeslawError(
-            "--law, --columns and --where need a TABLE; the simulated world has its own."
-        )
-    else:
-        cases = bl.world_cases(several, **queries)
-    results = bl.study(
-        cases,
-        chosen,
-        out=out,
-        budget=budget,
-        cost=cost,
-        jobs=jobs,
-        **vars(refits),
-    )
-    against = "random" if "random" in chosen else chosen[0]
-    return shown_study(results, against).adding(out=out, seed=seed)

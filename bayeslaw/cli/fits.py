@@ -206,25 +206,23 @@ def check(
     return Result(shown, code=int(LEVELS.index(checked.level) >= LEVELS.index(fail_on)))
 
 
-@command("bayeslaw export fit.nc coefficients.json --draws 1000")
+@command("bayeslaw export fit.nc coefficients.json")
 def export(
     *,
     posterior: Path = opt.SAVED,
     out: Path = argument("File to write (JSON).", callback=writable(".json")),
-    draws: int = option("Draws to include; forecasts with bands need them.", default=0, min=0),
     allow_unconverged: bool = opt.UNCONVERGED,
 ) -> Shown:
     """Write the coefficients of a fit, in the paper's symbols, without the training losses.
 
     The file has medians, 50 and 90 % intervals and units, the law, the reference point, the hash of
-    the training table and the versions. `bayeslaw.read_coefficients` forecasts from it.
+    the training table and the versions. Nothing reads it back.
     """
     from bayeslaw.inference.pools import load_posterior
 
     fitted = load_posterior(posterior)
-    bl.write_coefficients(fitted, out, draws=draws, allow_unconverged=allow_unconverged)
-    shown = opt.beside(fitted, bl.read_coefficients(out).shown())
-    return shown.adding(out=out)
+    written = bl.write_coefficients(fitted, out, allow_unconverged=allow_unconverged)
+    return opt.beside(fitted, written).adding(out=out)
 
 
 @command(

@@ -42,20 +42,6 @@ class FitWarning(UserWarning):
     """A fit has a property that changes its interpretation, such as a parameter on a bound."""
 
 
-REMOVED = {
-    "noise": "was removed: all rows have one noise scale, and the Student-t likelihood gives rows "
-    "far off less weight; drop it.",
-    "sampler": "was removed: nutpie samples every fit; drop it.",
-    "matched": "was removed: give the measured loss of the un-adapted model, or asymptote.",
-    "max_cvar": "was removed: lower the limit of forgetting, or raise the confidence.",
-    "price": "was removed: compare the budgets by confidence that the plan prints.",
-    "scratch": "was removed: forecast both fits at the same rows and compare.",
-    "backend": "was removed: start a study within joblib.parallel_config(backend=...).",
-    "scheduler": "was removed: start a study within joblib.parallel_config(backend='dask').",
-}
-"""Options, and their values, that no longer exist, and what to do instead."""
-
-
 @contextmanager
 def command_line() -> Iterator[None]:
     """Where messages write an `argument` as an option of the command line."""

@@ -6,10 +6,8 @@ and without random effects.
 
 from bayeslaw.derive.derived import (
     Derived,
-    FloorSensitivity,
     best_rate,
     floor,
-    floor_sensitivity,
     local_exponents,
 )
 from bayeslaw.derive.downstream import accuracy
@@ -17,13 +15,11 @@ from bayeslaw.derive.optimum import compute_multiplier, compute_optimal, flops_t
 
 __all__ = [
     "Derived",
-    "FloorSensitivity",
     "accuracy",
     "best_rate",
     "compute_multiplier",
     "compute_optimal",
     "floor",
-    "floor_sensitivity",
     "flops_to_reach",
     "local_exponents",
 ]

@@ -1,8 +1,4 @@
-"""Derived numbers with their draws; local exponents and the floor E, and what depends on it.
-
-The posterior with E fixed at a value is the posterior conditional on that value. Slices of the
-draws by E therefore give a profile without refits, over the range of E that has draws.
-"""
+"""Derived numbers with their draws, local exponents, and the floor E."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -12,33 +8,24 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy.stats import rankdata
 
 from bayeslaw.checks import findings
-from bayeslaw.common.arrays import Bools, Floats, Ints
+from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import BayeslawError, LawError, TableWarning
-from bayeslaw.common.formatting import digits, percent
+from bayeslaw.common.formatting import digits
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.inference.pools import convergence_failures, of_one_law
-from bayeslaw.inference.posterior import LEVELS, Forecast, Posterior, band_columns
+from bayeslaw.inference.posterior import LEVELS, Posterior, band_columns
 from bayeslaw.laws.law import Law
-from bayeslaw.laws.priors import floor_words
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
-from bayeslaw.model.coordinates import log_prior_of_floor
 from bayeslaw.tables.hull import BEYOND, evidence, in_words, locate
 from bayeslaw.tables.table import LossTable, write_frame
-from bayeslaw.tables.validation import COVARIATES, canonical, check_rows
+from bayeslaw.tables.validation import canonical, check_rows
 
 DETERMINED = 10.0
 """Factor between the ends of a 90 % interval from which the number is not determined."""
 DIFFERENCE = 1e-4
 """Step of the central differences, in log N or log D."""
-EXPLAINED = 0.5
-"""Fraction of a number's variance from which the verdict is that the floor determines it."""
-SHIFT = 0.15
-"""Change of probability from which the prior of E determines a median; .4 sd of a normal."""
-
-
 TITLES = {
     "accuracy": "Accuracy",
     "E": "Floor",
@@ -424,155 +411,3 @@ def floor(posterior: Posterior, *, allow_unconverged: bool = False) -> Derived:
     failures = checked([posterior], allow_unconverged)
     values = posterior.paper["E"].values.reshape(-1, 1)
     return derived({"E": (values, "nats per token")}, pd.DataFrame(index=[0]), failures=failures)
-
-
-@dataclass(frozen=True)
-class FloorSensitivity(Showing):
-    """Dependence of numbers on the floor.
-
-    Parameters
-    ----------
-    profile : DataFrame
-        One row per number, case and slice of the draws by E: `E`, its median in the slice,
-        `E_lower` and `E_upper`, its range there, and `median`, `lower_80` and `upper_80` of the
-        number with E in that range.
-    summary : DataFrame
-        One row per number and case: `median`, `explained`, `flat_median`, `shift` and `verdict`.
-        `explained` is the fraction of the variance of the number's ranks that is between slices;
-        `flat_median` the median if E had a flat prior, by reweighting the draws; `shift` how far
-        that is from the median, as a probability of the number, at most .5.
-    notes, failures : tuple of str
-        The range of E, and how many draws the weights are worth; convergence checks that failed.
-    """
-
-    profile: pd.DataFrame = field(repr=False)
-    summary: pd.DataFrame
-    notes: tuple[str, ...] = ()
-    failures: tuple[str, ...] = ()
-
-    def shown(self) -> Shown:
-        """How much of each number the floor explains."""
-        names = {"median": "median", "explained": "by E", "flat_median": "flat prior"}
-        names |= {"shift": "shift", "verdict": "follows"}
-        frame = self.summary.set_index("quantity").rename_axis(None)
-        asked = [c for c in frame.columns if c not in names]
-        formats: dict[str, Format] = dict.fromkeys((*asked, "median", "flat prior"), number)
-        formats |= {"by E": percent, "shift": ".2f"}
-        table = Table(frame[[*asked, *names]].rename(columns=names), "", formats, left=("follows",))
-        document = {
-            "numbers": self.summary.to_dict("records"),
-            "profile": self.profile.to_dict("records"),
-            "notes": list(self.notes),
-        }
-        blocks: list[Block] = [table, *(Note(note, "quiet") for note in self.notes)]
-        return Shown("Dependence on the floor E", blocks, document, ("floor_sensitivity",))
-
-
-def floor_sensitivity(
-    posterior: Posterior,
-    numbers: Derived | Forecast,
-    *,
-    slices: int = 9,
-    allow_unconverged: bool = False,
-) -> FloorSensitivity:
-    """Numbers conditional on the floor E, and whether E or its prior determines them.
-
-    Parameters
-    ----------
-    posterior : Posterior
-    numbers : Derived or Forecast
-        Of this posterior alone, such as `compute_optimal` or ``fit.forecast(rows, kind="latent")``.
-    slices : int
-        Number of slices of the draws by E, each of as many draws; at least 2.
-    allow_unconverged : bool
-        Whether to use a posterior that failed the convergence checks.
-
-    Returns
-    -------
-    FloorSensitivity
-        The verdict is "floor" where E explains at least half of the variance, "floor's prior"
-        where besides a flat prior of E would move the median by .15 in probability or more, and
-        "other parameters" elsewhere.
-
-    Raises
-    ------
-    NotConverged
-        If the posterior failed the convergence checks and `allow_unconverged` is false.
-    BayeslawError
-        If the numbers have other draws than the posterior, or there are too few for the slices.
-
-    Examples
-    --------
-    >>> best = bl.derive.compute_optimal(fit, 1e24)  # doctest: +SKIP
-    >>> bl.derive.floor_sensitivity(fit, best).summary  # doctest: +SKIP
-    """
-    failures = checked([posterior], allow_unconverged)
-    if isinstance(numbers, Forecast):
-        columns = {"loss": numbers.samples}
-        cases = numbers.frame[[c for c in COVARIATES if c in numbers.frame]]
-    else:
-        columns = {str(name): each.values for name, each in numbers.draws.data_vars.items()}
-        cases = numbers.cases
-    count = posterior.count
-    if any(len(values) != count for values in columns.values()):
-        raise BayeslawError(
-            f"the numbers do not have the {count} draws of the posterior; derive them from it."
-        )
-    if not 2 <= slices <= count // 20:
-        raise BayeslawError(
-            f"slices {slices} is not between 2 and {count // 20}; each needs 20 draws."
-        )
-    floors = posterior.paper["E"].values.ravel()
-    groups = np.array_split(np.argsort(floors), slices)
-    # These weights turn the prior of E into a flat one. It may be of the share E / L_ref, so that
-    # it depends on the draw of L_ref.
-    loss = posterior.draws["L_ref"].values.ravel()
-    log_prior = np.asarray(log_prior_of_floor(posterior.spec.priors, floors, loss) + 0 * loss)
-    weights = np.exp(log_prior.min() - log_prior)
-    weights = weights / weights.sum()
-    profile, summary = [], []
-    for name, values in columns.items():
-        for case, asked in enumerate(cases.to_dict("records")):
-            column, label = values[:, case], {"quantity": name, **asked}
-            for group in groups:
-                row = label | {"E": float(np.median(floors[group]))}
-                row["E_lower"], row["E_upper"] = floors[group[[0, -1]]].tolist()
-                row["median"] = quantile(column[group], 0.5)
-                row["lower_80"], row["upper_80"] = interval(column[group], 0.8)
-                profile.append(row)
-            summary.append(label | _summary(column, groups, weights))
-    low, high = np.quantile(floors, (0.05, 0.95))
-    notes = (
-        f"E: {np.median(floors):.4g}, 90 % interval {low:.4g} to {high:.4g}; prior "
-        f"{floor_words(posterior.spec.priors)}",
-        f"weights for a flat prior of E are worth {1 / np.sum(weights**2):.0f} of {count} draws",
-    )
-    return FloorSensitivity(pd.DataFrame(profile), pd.DataFrame(summary), notes, failures)
-
-
-def _summary(values: Floats, groups: Sequence[Ints], weights: Floats) -> dict[str, float | str]:
-    defined = ~np.isnan(values)
-    if not defined.any():
-        names = ("median", "explained", "flat_median", "shift")
-        return dict.fromkeys(names, np.nan) | {"verdict": "undefined"}
-    # Ranks, since numbers such as FLOPs have long tails, and may be infinite.
-    ranks = np.full(len(values), np.nan)
-    ranks[defined] = rankdata(values[defined])
-    deviation = ranks - np.nanmean(ranks)
-    within = [deviation[group[defined[group]]] for group in groups]
-    between = sum(len(rows) * rows.mean() ** 2 for rows in within if len(rows))
-    total = float(np.nansum(deviation**2))
-    explained = float(between / total) if total else 0.0
-    order = np.argsort(values)[: defined.sum()]  # NaN is sorted last
-    heavier = np.cumsum(weights[order])
-    flat = float(values[order][np.searchsorted(heavier, 0.5 * heavier[-1])])
-    below = np.mean(values[defined] < flat) + 0.5 * np.mean(values[defined] == flat)
-    shift = abs(float(below) - 0.5)
-    by_floor = "floor's prior" if shift >= SHIFT else "floor"
-    return {
-        "median": quantile(values, 0.5),
-        "explained": explained,
-        "flat_median": flat,
-        "shift": shift,
-        "verdict": by_floor if explained >= EXPLAINED else "other parameters",
-    }

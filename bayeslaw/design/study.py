@@ -1,55 +1,212 @@
-"""Studies: buy anchors by several designs at equal FLOPs, refit, forecast and score.
+"""What measured anchors are worth: for a plan, and for forecasts, by simulations and refits.
 
-A study is a set of *cells*, one per case, seed and design. The record of each finished cell is
-written at once to a JSON file, so that an interrupted study resumes with the missing cells.
+The expected value of sample information (EVSI) is that of H. Raiffa and R. Schlaifer (1961),
+Applied Statistical Decision Theory, Harvard University.
 """
 
-import hashlib
-import json
 import math
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import combinations
-from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw import __version__
-from bayeslaw.common.errors import BayeslawError, FileError, unknown
-from bayeslaw.common.files import Call, atomic_write, results
+from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.errors import BayeslawError, unknown
+from bayeslaw.common.files import Call, results
 from bayeslaw.common.formatting import digits, percent
-from bayeslaw.common.shown import Block, Format, Shown, Table
-from bayeslaw.design.anchors import choose_anchors, predicted_sd
-from bayeslaw.design.search import GAINS, SLACK, Costs, costs
+from bayeslaw.common.shown import Block, Format, Note, Shown, Table
+from bayeslaw.design.anchors import Costs, costs
+from bayeslaw.design.gaussian import predicted_sd
 from bayeslaw.evaluate import scores
 from bayeslaw.inference.fitting import joined, refit
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.residuals import residual_draws
 from bayeslaw.inference.sampling import RefitSettings
+from bayeslaw.laws.adjustments import completed
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.simulation.worlds import World, paper_world, simulate
-from bayeslaw.tables.table import LossTable, write_frame
+from bayeslaw.planning.planner import plan
+from bayeslaw.planning.result import Plan
+from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.validation import ABSENT, COVARIATES, canonical
 
-DESIGNS = ("none", "cheapest", "grid", *(gain for gain in GAINS if gain != "plan"))
-MOST = 40
-"""Most runs of a design by gain; the others are limited by the budget alone."""
-VERSION = 2
-"""Version of the records of cells. Raise it when they change, so that old files are not reused."""
+DESIGNS = ("none", "random", "cheapest", "grid")
 
-type Record = dict[str, str | float | bool | None]
-"""Record of a cell, by column of the results."""
+# -- for a plan -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Options:
-    """Arguments of `study` that all its cells have in common."""
+def shown_value(evsi: pd.DataFrame) -> Shown:
+    """What `anchor_value` found: FLOPs saved on the target run against those spent."""
+    names = {"flops": "FLOPs", "atpp": "ATPP", "atpp_90": "90 %", "less": "lower"}
+    names |= {"infeasible": "no\nplan", "saved": "saved", "net": "net"}
+    names |= {"saved_mean": "mean saved", "saved_error": "±"}
+    frame = evsi.set_index(evsi["set"].str.slice(0, 20)).rename_axis("runs")
+    formats: dict[str, Format] = dict.fromkeys(("FLOPs", "saved", "net", "mean saved"), ".2g")
+    formats |= dict.fromkeys(("lower", "no\nplan"), percent) | {"±": ".1g"}
+    formats |= dict.fromkeys(("ATPP", "90 %"), digits)
+    best = int(evsi["net"].argmax())
+    pays = evsi["net"][best] > 0
+    legend = (
+        "ATPP, 90 %: budget planned after the runs, median and 90 % quantile over simulations; "
+        "lower, no plan: fraction of simulations in which the budget falls, and in which no plan "
+        "is left; saved: FLOPs saved on the target run, median; net: saved less the cost of the "
+        "runs; mean saved: over simulations with a plan, with its Monte Carlo error."
+    )
+    blocks: list[Block] = [
+        f"Plan now {digits(evsi['atpp_now'].iloc[0])} ATPP; "
+        + (f"largest net saving: {frame.index[best]}." if pays else "no set pays off."),
+        Table(frame.rename(columns=names)[[*names.values()]], "", formats, ("90 %", "lower")),
+        Note(legend, "quiet"),
+    ]
+    title = "Expected value of sample information"
+    return Shown(title, blocks, {"evsi": evsi.to_dict("records")})
 
-    budget: float | None
-    cost: str
+
+def anchor_value(
+    sets: Mapping[str, pd.DataFrame],
+    *,
+    target: Posterior,
+    source: Posterior,
+    simulations: int = 20,
+    cost: str = "flops",
+    seed: int = 0,
+    jobs: int = 1,
+    progress: bool | None = None,
+    allow_unconverged: bool = False,
+    **planned: Any,
+) -> pd.DataFrame:
+    """Expected value of sample information of sets of anchors for a plan.
+
+    Parameters
+    ----------
+    sets : mapping of name to DataFrame
+        Rows to measure in both domains, such as ``choose_anchors(...).frame``. They are annealed,
+        at their best rate, and repeat no tokens, unless their columns say so.
+    target, source : Posterior
+        Posteriors of the domain adapted to and of the one that may be forgotten. Each is refitted
+        alone.
+    simulations : int
+        Number of parameter draws taken as the truth, the same for all sets. Each needs two refits
+        per set.
+    cost : "flops", "adaptation", or a column in FLOPs
+        See `bayeslaw.choose_anchors`.
+    seed : int
+    jobs : int
+        Number of processes.
+    progress : bool, optional
+        As for `bayeslaw.fit`.
+    allow_unconverged : bool
+        Start although a posterior failed the convergence check. The refits are short and are used
+        whether they pass it or not.
+    **planned
+        For `bayeslaw.plan`: ``params``, ``ptpp``, ``max_loss``, ``max_forgetting`` and so on.
+
+    Returns
+    -------
+    DataFrame
+        One row per set: `flops`, its cost; `atpp_now`, the budget planned before it; `atpp` and
+        `atpp_90`, median and 90 % quantile over simulations of that after it, infinite where no
+        plan is feasible; `less` and `infeasible`, fraction of simulations in which the budget
+        falls, and in which there is no plan; `saved` and `net`, median FLOPs saved on the target
+        run, and the same minus `flops`; `saved_mean` and `saved_error`, mean over the simulations
+        with a plan, which a few large budgets can dominate, and its standard error; `rhat`, median
+        of the larger R-hat of two refits.
+
+    Raises
+    ------
+    NotConverged
+        If a posterior failed the convergence check and `allow_unconverged` is false.
+    BayeslawError
+        If there is no set, no simulation, or no feasible plan before the anchors.
+    """
+    if not sets or simulations < 1:
+        raise BayeslawError("give at least one set of anchors, and one simulation.")
+    planned |= {"seed": seed, "allow_unconverged": True, "beyond_evidence": True}
+    fits = target, source
+    for fit in fits:
+        fit.require_converged(allow_unconverged)
+    now = plan(target=target, source=source, **planned)
+    if not math.isfinite(now.atpp):
+        raise BayeslawError(f"no plan now, so no budget that could fall: {now.binds}")
+    frames = [canonical(rows, f"anchors {name!r}", target.columns) for name, rows in sets.items()]
+    rows, code = distinct_rows(frames)
+    losses = simulated_losses(fits, rows, simulations, seed)
+    spent, calls = [], []
+    for frame, places in zip(frames, code, strict=True):
+        price = costs(frame, target.columns, cost=cost, fitted=target.table)
+        spent.append(price.total(price.code))
+        # The rows are measured in both domains; their tables have the column.
+        bare = frame.drop(columns="domain", errors="ignore")
+        for i in range(simulations):  # the same truths for all sets, so that their values compare
+            measured = [bare.assign(loss=domain[i, places]) for domain in losses]
+            calls.append((_refitted_plan, (fits, measured, i, planned)))
+    plans = list(results(calls, jobs, "refits and plans", progress))
+    parts = np.array(plans).reshape(len(sets), simulations, 3)
+    return pd.DataFrame(
+        {"set": name, "flops": flops} | summary_of_set(now, flops, *part.T)
+        for name, flops, part in zip(sets, spent, parts, strict=True)
+    )
+
+
+def distinct_rows(frames: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, list[Ints]]:
+    """Distinct rows of all frames, and the positions of each frame's rows among them."""
+    rows = pd.concat(completed(frames), ignore_index=True)
+    same = [name for name in ("run", *ABSENT, *COVARIATES) if name in rows]
+    code = rows.groupby(same, sort=False, dropna=False).ngroup().to_numpy()
+    ends = np.cumsum([len(frame) for frame in frames])
+    return rows[~rows.duplicated(same)].reset_index(drop=True), np.split(code, ends[:-1])
+
+
+def simulated_losses(
+    fits: tuple[Posterior, Posterior], rows: pd.DataFrame, count: int, seed: int
+) -> list[Floats]:
+    """Losses measured in each domain, (simulations, rows), where the truth is a draw."""
+    measured = []
+    for i, fit in enumerate(fits):
+        rng = np.random.default_rng([seed, i])
+        truth = rng.integers(len(fit.values()["sigma"]), size=count)
+        measured.append((fit.latent(rows) * np.exp(residual_draws(fit, rows, rng)))[truth])
+    return measured
+
+
+def _refitted_plan(
+    fits: tuple[Posterior, Posterior],
+    measured: list[pd.DataFrame],
+    seed: int,
+    planned: Mapping[str, Any],
+) -> tuple[float, float, float]:
+    """ATPP and FLOPs of the plan after refits with measured losses, and the larger R-hat."""
+    target, source = (
+        refit(fit.spec, joined(fit.table, LossTable(rows, rows.iloc[:0])), seed)
+        for fit, rows in zip(fits, measured, strict=True)
+    )
+    new: Plan = plan(target=target, source=source, **planned)
+    return new.atpp, new.flops, max(target.convergence.rhat, source.convergence.rhat)
+
+
+def summary_of_set(
+    now: Plan, spent: float, atpp: Floats, flops: Floats, rhat: Floats
+) -> dict[str, object]:
+    saved = now.flops - flops
+    median = np.quantile(saved, 0.5, method="lower")
+    feasible = pd.Series(saved[np.isfinite(flops)])
+    return {
+        "atpp_now": now.atpp,
+        "atpp": np.quantile(atpp, 0.5, method="higher"),
+        "atpp_90": np.quantile(atpp, 0.9, method="higher"),
+        "less": (atpp < now.atpp).mean(),
+        "infeasible": 1 - len(feasible) / len(saved),
+        "saved": median,
+        "net": median - spent,
+        "saved_mean": feasible.mean(),
+        "saved_error": feasible.sem(),
+        "rhat": np.median(rhat),
+    }
+
+
+# -- for forecasts --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +215,12 @@ class Case:
 
     Parameters
     ----------
-    name : str
-    seed : int
-        Seed of the losses, if they are simulated, of random designs and of the sampler.
-    law : Law
+    law : str, path or Law
     train, pool, targets : LossTable
         Rows of the first fit, rows that can be bought, and rows to forecast, all with losses.
+    seed : int
+        Of random runs and of the sampler.
+    name : str
     exact : bool
         Whether the losses of the targets have no noise. Bands of the latent loss are then scored.
     grid : str
@@ -71,151 +228,38 @@ class Case:
         smallest N.
     """
 
-    name: str
-    seed: int
-    law: Law
+    law: str | Law
     train: LossTable
     pool: LossTable
     targets: LossTable
+    seed: int = 0
+    name: str = ""
     exact: bool = False
     grid: str = ""
 
 
-def world_cases(
-    seeds: Iterable[int] = range(10),
-    *,
-    world: World | None = None,
-    train: str = "ptpp <= 31",
-    pool: str = "ptpp == 279 and params < 8e9",
-    targets: str = "ptpp == 279 and params > 8e9",
-) -> list[Case]:
-    """Simulated cases of a world's target domain, one per seed.
-
-    Parameters
-    ----------
-    seeds : iterable of int
-    world : World, optional
-        By default `paper_world`.
-    train, pool, targets : str
-        Queries on the grid of the world.
-
-    Returns
-    -------
-    list of Case
-
-    Examples
-    --------
-    >>> (case,) = world_cases([0])
-    >>> len(case.train), len(case.pool), len(case.targets)
-    (168, 63, 21)
-    """
-    here = world or paper_world()
-    domain, design, cases = here.target, here.design(), []
-    aims = LossTable(design, design.iloc[:0], "targets").query(targets).frame
-    exact = simulate(here.laws[domain], here.truth[domain], aims.assign(domain=domain))
-    for seed in seeds:
-        table = here.table(domain, seed=seed)
-        case = Case(
-            name="world",
-            seed=seed,
-            law=here.laws[domain],
-            train=table.training(train),
-            pool=table.query(pool),
-            targets=exact,
-            exact=True,
-            grid=here.anchors,
-        )
-        cases.append(case)
-    return cases
-
-
-def pool_cases(
-    table: LossTable,
-    law: str | Law,
-    *,
-    train: str,
-    pool: str,
-    targets: str,
-    seeds: Iterable[int] = range(10),
-    grid: str = "",
-    name: str = "",
-) -> list[Case]:
-    """Cases of a measured table: the losses of bought rows are looked up in it.
-
-    Parameters
-    ----------
-    table : LossTable
-    law : str, path or Law
-    train, pool, targets : str
-        Queries on the table; no row may satisfy two of them.
-    seeds : iterable of int
-        Seeds of random designs and of the sampler.
-    grid : str
-        Query for the rows of the pool that the design ``"grid"`` buys.
-    name : str
-        Name of the cases; by default that of the table.
-
-    Returns
-    -------
-    list of Case
-
-    Raises
-    ------
-    TableError
-        If a query selects no row.
-    BayeslawError
-        If two queries select the same row.
-    """
-    parts = [table.query(query) for query in (train, pool, targets)]
-    pairs = combinations((train, pool, targets), 2)
-    if sum(len(table.query(f"({a}) or ({b})")) for a, b in pairs) != 2 * sum(map(len, parts)):
-        raise BayeslawError(
-            "train, pool and targets have rows in common; make the queries exclusive."
-        )
-    law = load_law(law)
-    law.check_fits(parts[0].frame, table.name)
-    fitted, bought, aims = parts
-    one = Case(
-        name=name or table.name,
-        seed=0,
-        law=law,
-        train=fitted,
-        pool=bought,
-        targets=aims,
-        grid=grid,
-    )
-    return [replace(one, seed=seed) for seed in seeds]
-
-
 def study(
-    cases: Sequence[Case],
-    designs: Sequence[str] = ("none", "random", "cheapest", "grid", "doptimal", "variance"),
+    cases: Iterable[Case],
+    designs: Sequence[str] = DESIGNS,
     *,
-    out: str | Path,
     budget: float | None = None,
     cost: str = "adaptation",
     jobs: int = 2,
     progress: bool | None = None,
     **settings: Unpack[RefitSettings],
 ) -> pd.DataFrame:
-    """Compare designs for the same cases, seeds and FLOPs.
+    """Buy runs by several designs at equal FLOPs, refit, forecast the targets and score.
 
     Parameters
     ----------
-    cases : sequence of Case
-        From `world_cases` and `pool_cases`.
-    designs : sequence of str
-        Names among ``none, random, cheapest, grid, doptimal, variance, entropy``.
-    out : str or Path
-        File of the results (``.parquet`` or ``.csv``). Records of finished cells are stored in the
-        folder ``OUT.cells``. A second run with the same arguments computes only missing cells.
+    cases : iterable of Case
+    designs : sequence of {"none", "random", "cheapest", "grid"}
     budget : float, optional
         FLOPs of every design; by default the cost of the design ``grid`` in each case.
     cost : "flops", "adaptation", or a column of the pool
         See `bayeslaw.choose_anchors`.
     jobs : int
-        Number of processes on this machine; within ``joblib.parallel_config(backend="dask")`` the
-        cells run on the Dask cluster that a client of yours is connected to.
+        Number of processes.
     progress : bool, optional
         As for `bayeslaw.fit`.
     **settings
@@ -225,202 +269,66 @@ def study(
     Returns
     -------
     DataFrame
-        One row per cell: `case`, `seed`, `design`; `budget`, `flops`, `runs`, `rows`; the scores of
-        `bayeslaw.score` at the targets; `sd`, the posterior standard deviation of log loss at the
-        targets after the refit (median), and `sd_predicted`, its Bayes-linear prediction; `rhat`,
-        `ess`, `divergences`; `seconds`.
+        One row per case and design: `case`, `seed`, `design`; `budget`, `flops`, `runs`, `rows`;
+        the scores of `bayeslaw.score` at the targets; `sd`, the posterior standard deviation of log
+        loss at the targets after the refit (median), and `sd_predicted`, its Bayes-linear
+        prediction; `rhat`.
 
     Raises
     ------
     BayeslawError
         If a design or the cost is unknown.
-    FileError
-        If the folder of the cells cannot be written.
     """
     for design in designs:
         if design not in DESIGNS:
             raise BayeslawError(unknown("design", design, DESIGNS))
     if budget is not None and not 0 < budget < math.inf:
         raise BayeslawError(f"budget={budget:g}: give positive FLOPs.")
+    calls: list[Call[pd.DataFrame]] = []
     for case in cases:  # raises for a cost that no row has, before anything is fitted
-        costs(case.pool.frame, case.law.columns, cost=cost, fitted=case.train)
-    out, options = Path(out), Options(budget, cost)
-    folder = out.with_name(out.name + ".cells")
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise FileError(f"{folder}: cannot write: {error.strerror or error}.") from error
-    cells = {
-        folder / f"{_key(case, settings, options, design)}.json": (case, design)
-        for case in cases
-        for design in designs
-    }
-    missing = {path: cell for path, cell in cells.items() if not path.is_file()}
-    # Designs of one case share its first fits.
-    fitted = {_key(case, settings): case for case, _ in missing.values()}
-    fit = partial(refit, **settings)
-    calls: list[Call[Posterior]] = [(fit, (c.law, c.train, c.seed)) for c in fitted.values()]
-    first = dict(zip(fitted, results(calls, jobs, "first fits", progress), strict=True))
-    work: list[Call[tuple[Path, Record]]] = []
-    for path, (case, design) in missing.items():
-        arguments = path, case, design, first[_key(case, settings)], options, settings
-        work.append((_cell, arguments))
-    # As they finish, whatever their order, so that a study that is killed keeps what it has.
-    for path, record in results(work, jobs, "cells", progress, ordered=False):
-        atomic_write(path, json.dumps(record))
-    records = pd.DataFrame([json.loads(path.read_text()) for path in cells])
-    write_frame(records, out)
-    return records
+        law = load_law(case.law)
+        price = costs(case.pool.frame, law.columns, cost=cost, fitted=case.train)
+        calls.append((_compared, (case, designs, price, budget, settings)))
+    return pd.concat(results(calls, jobs, "cases", progress), ignore_index=True)
 
 
-def summary(results: pd.DataFrame, against: str = "random") -> pd.DataFrame:
-    """Summary of a study over seeds, with a paired comparison to the design `against`.
-
-    One row per case and design: `cells`, their number; medians over seeds; mean `coverage_90`;
-    `better`, fraction of seeds with a smaller CRPS than `against`; `ratio`, median of the CRPS over
-    that of `against`; `predicted`, median of predicted over realised posterior standard deviation.
-    """
-    rows = []
-    for (case, design), part in results.groupby(["case", "design"], sort=False):
-        cells = part.set_index("seed")
-        other = results[(results["case"] == case) & (results["design"] == against)]
-        ratio = (cells["crps"] / other.set_index("seed")["crps"]).dropna()
-        medians = ("flops", "runs", "rmse_log", "width_90", "crps", "winkler_90")
-        row = {
-            "case": case,
-            "design": design,
-            "cells": len(cells),
-            **{name: cells[name].median() for name in medians},
-            "coverage_90": cells["coverage_90"].mean(),
-            "better": (ratio < 1).mean() if design != against else np.nan,
-            "ratio": ratio.median(),
-            "predicted": (cells["sd_predicted"] / cells["sd"]).median(),
-        }
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def shown_study(results: pd.DataFrame, against: str) -> Shown:
-    rows, rhat = summary(results, against), float(results["rhat"].median())
-    names = {"flops": "FLOPs", "runs": "runs", "rmse_log": "RMSE", "width_90": "width"}
-    names |= {"crps": "CRPS", "winkler_90": "Winkler", "coverage_90": "coverage"}
-    names |= {"better": "better", "ratio": "ratio"}
-    formats: dict[str, Format] = dict.fromkeys(names.values(), digits)
-    formats |= dict.fromkeys(("coverage", "better"), percent)
-    formats |= {"FLOPs": ".2g", "runs": ".3g"}
-    blocks: list[Block] = []
-    for case, designs in rows.groupby("case", sort=False):
-        seeds = int(designs["cells"].max())
-        frame = designs.set_index("design").rename(columns=names)[list(names.values())]
-        title = f"{case}: {seeds} seed{'s' * (seeds != 1)} per design"
-        blocks.append(Table(frame, title, formats, ("Winkler", "width")))
-    blocks.append(
-        "Medians over seeds, on log loss; width, Winkler: of the 90 % band; coverage: of the 90 % "
-        f"band, mean; better, ratio: fraction of seeds with a smaller CRPS than {against}, and "
-        "median ratio of the two."
-    )
-    bad = float((results["rhat"] > 1.05).mean())
-    blocks.append(f"R-hat of the short refits: median {rhat:.3f}, {percent(bad)} above 1.05.")
-    document = {"against": against, "designs": rows.to_dict("records")}
-    return Shown("Study of designs", blocks, document | {"cells": len(results), "rhat": rhat})
-
-
-def buy(
-    design: str,
-    case: Case,
-    price: Costs,
-    budget: float,
-    fit: Posterior | None,
-    *,
-    cost: str = "adaptation",
-    seed: int = 0,
-) -> list[int]:
-    """Positions in a case's pool of the rows that a design measures, free checkpoints included.
-
-    `price` has the costs of the pool's rows; `fit`, the case's posterior, is for designs by gain,
-    and `seed` for the design ``"random"``.
-    """
-    frame = case.pool.frame.drop(columns="loss")
-    if design == "none":
-        return []
-    if design in GAINS and design != "random":
-        assert fit is not None
-        anchors = choose_anchors(
-            fit,
-            frame.assign(row=frame.index),
-            case.targets.frame,
-            k=MOST,
-            budget=budget,
-            cost=cost,
-            gain=design,
-            allow_unconverged=True,
-        )
-        return sorted(anchors.frame["row"])
+def buy(design: str, case: Case, price: Costs, budget: float) -> list[int]:
+    """Runs of a case's pool that a design measures."""
+    order = -price.further([])
     if design == "random":
-        order = np.array(price.shuffled([case.seed, seed]))
-    elif design == "cheapest":
-        order = np.argsort(price.further([]), kind="stable")
-    else:  # the paper's points, or the smallest N
-        rows = frame.query(case.grid or "params == params.min()").index.to_numpy()
-        order = rows[np.argsort(price.own[rows], kind="stable")]
-    picks: list[int] = []
-    for row in map(int, order):
-        if price.total([*picks, row]) <= budget * SLACK:
-            picks.append(row)
-    return price.measured(picks)
+        order = price.shuffled([case.seed, 0])
+    elif design == "grid":  # the case's points, or the smallest N
+        rows = case.pool.frame.query(case.grid or "params == params.min()").index
+        order[~np.isin(np.arange(len(order)), price.code[rows])] = -math.inf
+    return price.choose(lambda _: order, 0 if design == "none" else len(order), budget)
 
 
-def _cell(
-    path: Path,
+def _compared(
     case: Case,
-    design: str,
-    fit: Posterior,
-    options: Options,
+    designs: Sequence[str],
+    price: Costs,
+    budget: float | None,
     settings: RefitSettings,
-) -> tuple[Path, Record]:
-    start = time.perf_counter()
-    price = costs(case.pool.frame, case.law.columns, cost=options.cost, fitted=case.train)
-    budget = options.budget
+) -> pd.DataFrame:
     if budget is None:
-        budget = price.total(buy("grid", case, price, math.inf, None))
-    rows = buy(design, case, price, budget, fit, cost=options.cost)
-    bought, after = case.pool.frame.loc[rows], fit
-    if rows:
-        table = joined(case.train, replace(case.pool, frame=bought))
-        after = refit(case.law, table, case.seed, **settings)
+        budget = price.total(buy("grid", case, price, math.inf))
+    fit = refit(case.law, case.train, case.seed, **settings)
     kind = "latent" if case.exact else "predictive"
-    forecast = after.forecast(
-        case.targets, kind=kind, seed=case.seed, allow_unconverged=True, beyond_evidence=True
-    )
-    checked = after.convergence
-    nothing = case.pool.frame.iloc[:0]
-    # Bands of refits that did not converge are scored as well: leaving them out would favour the
-    # designs whose posteriors are hard to sample.
-    record: Record = {
-        "case": case.name,
-        "seed": case.seed,
-        "design": design,
-        "budget": budget,
-        "flops": price.total(rows),
-        "runs": len(np.unique(price.run[rows])),
-        "rows": len(rows),
-        **{str(n): v for n, v in scores.score(forecast, case.targets).items()},
-        "sd": float(np.median(predicted_sd(after, nothing, case.targets))),
-        "sd_predicted": float(np.median(predicted_sd(fit, bought, case.targets))),
-        "rhat": checked.rhat,
-        "ess": min(checked.ess_bulk, checked.ess_tail),
-        "divergences": checked.divergences,
-    }
-    return path, record | {"seconds": time.perf_counter() - start}
-
-
-def _key(
-    case: Case, settings: RefitSettings, options: Options | None = None, design: str = ""
-) -> str:
-    """Name of a cell, or of the first fit of a case: a hash of all inputs of its numbers."""
-    what: list[object] = [VERSION, __version__, design, sorted(settings.items())]
-    what.append(vars(options) if options else None)
-    tables = [case.train, *([case.pool, case.targets] if options else [])]
-    what += [case.seed, case.law.identity, [table.sha256 for table in tables]]
-    what += [case.name, case.exact, case.grid] if options else []
-    return hashlib.sha256(json.dumps(what, default=str).encode()).hexdigest()[:16]
+    rows = []
+    for design in designs:
+        picks = buy(design, case, price, budget)
+        bought = case.pool.frame[np.isin(price.code, picks)]
+        table = joined(case.train, replace(case.pool, frame=bought))
+        after = refit(case.law, table, case.seed, **settings) if picks else fit
+        # Bands of refits that did not converge are scored as well: leaving them out would favour
+        # the designs whose posteriors are hard to sample.
+        forecast = after.forecast(
+            case.targets, kind=kind, seed=case.seed, allow_unconverged=True, beyond_evidence=True
+        )
+        row = {"case": case.name, "seed": case.seed, "design": design, "budget": budget}
+        row |= {"flops": price.total(picks), "runs": len(picks)}
+        row |= {"rows": len(bought), **scores.score(forecast, case.targets)}
+        row["sd"] = np.median(predicted_sd(after, bought.iloc[:0], case.targets))
+        row["sd_predicted"] = np.median(predicted_sd(fit, bought, case.targets))
+        rows.append(row | {"rhat": after.convergence.rhat})
+    return pd.DataFrame(rows)

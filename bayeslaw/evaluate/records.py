@@ -1,14 +1,12 @@
 """Files of results for later and for others: registered forecasts, and coefficients of a fit.
 
-Both are JSON: the content under its name, its SHA-256, and short hashes of its parts, by which a
-reader is told which of them was edited.
+Both are JSON: the content under its name, its SHA-256, and short hashes of its parts, by which the
+reader of a forecast is told which of them was edited.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,14 +15,13 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.arrays import Ints
 from bayeslaw.common.defaults import TOLERANCE
-from bayeslaw.common.errors import BayeslawError, FileError, LawError, TableError, argument
+from bayeslaw.common.errors import BayeslawError, FileError, TableError, argument
 from bayeslaw.common.files import digest, locked, read_json, write_json
 from bayeslaw.common.formatting import jsonable
 from bayeslaw.common.shown import SYNTHETIC, Block, Note, Showing, Shown, Table
 from bayeslaw.evaluate.scores import BANDS, POINT, crps, interval_scores, point_scores, shown_scores
-from bayeslaw.inference.fitted import Convergence
 from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import (
     LEVELS,
@@ -34,17 +31,13 @@ from bayeslaw.inference.posterior import (
     band_table,
     inside_words,
 )
-from bayeslaw.inference.residuals import LAST_ERROR, last_errors, too_few_sizes
 from bayeslaw.inference.storage import with_units
 from bayeslaw.laws.adjustments import ANNEALED, RATE, UNIQUE
-from bayeslaw.laws.deviations import Knots
-from bayeslaw.laws.law import Law
-from bayeslaw.model.spec import spec_of
 from bayeslaw.tables.table import LossTable, from_frame, is_synthetic
 from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, row_numbers, same_rows
 
 FORECAST = ("forecast", "bayeslaw registered forecast", 1)
-COEFFICIENTS = ("coefficients", "bayeslaw coefficients", 2)
+COEFFICIENTS = ("coefficients", "bayeslaw coefficients", 3)
 """Name of the content, format and schema of a file."""
 FEWEST_DRAWS = 100
 """Least number of draws stored: from n draws, a calibrated forecast's CRPS is too large by 1/n."""
@@ -230,7 +223,7 @@ def verify(
         If no measured row was forecast, a column by which rows are matched is missing, or two
         measured rows belong to one row of the forecast.
     """
-    document = _read(path, FORECAST)
+    document = _read(path)
     registered = document["forecast"]
     if sha256 is not None and sha256.lower() != document["sha256"]:
         raise FileError(
@@ -270,196 +263,56 @@ def verify(
         "losses": jsonable(losses),
     }
     with locked(path):
-        document = _read(path, FORECAST)
+        document = _read(path)
         results = [*document["results"], result]
         write_json({**document, "results": results}, path)
     return replace(verified, results=results)
 
 
-@dataclass(frozen=True)
-class Coefficients(Showing):
-    """Coefficients of a fit, read from a file; they forecast without the training losses.
-
-    Parameters
-    ----------
-    law : Law
-        The law that was fitted, with its discrepancy.
-    parameters : DataFrame
-        `point`, `median`, `q05`, `q25`, `q75`, `q95` and `unit` of each parameter, by its symbol in
-        the paper. The points together give one curve, that of `predict` without draws. The medians
-        are those of each parameter by itself, and together give another curve.
-    document : mapping
-        The content of the file: besides these the reference point, medians of the reference
-        coordinates and of the noise, hash of the training table, settings and versions.
-    """
-
-    law: Law
-    parameters: pd.DataFrame
-    document: Mapping[str, Any] = field(repr=False)
-    _fit: "_Exported" = field(repr=False)
-
-    @property
-    def convergence(self) -> Convergence:
-        """Convergence checks of the fit."""
-        return self._fit.convergence
-
-    @property
-    def draws(self) -> int:
-        """Number of draws in the file."""
-        return self._fit.count if self._fit.drawn else 0
-
-    def latent(self, rows: LossTable | pd.DataFrame) -> Floats:
-        """Noise-free loss per draw and row, nats per token; `BayeslawError` without draws."""
-        return self._with_draws().latent(rows)
-
-    def predict(self, rows: LossTable | pd.DataFrame, *, allow_unconverged: bool = False) -> Floats:
-        """Central loss per row, nats per token: of the draws, or without draws of the medians.
-
-        The medians keep the last exponent of walks beyond the training rows. `NotConverged` if the
-        fit failed its convergence checks and `allow_unconverged` is false.
-        """
-        return self._fit.predict(rows, allow_unconverged=allow_unconverged)
-
-    def forecast(
-        self,
-        rows: LossTable | pd.DataFrame,
-        *,
-        kind: str = "predictive",
-        seed: int = 0,
-        allow_unconverged: bool = False,
-    ) -> Forecast:
-        """Forecast the loss of each row as the fit does; `BayeslawError` without draws."""
-        fit = self._with_draws()
-        fc = fit.forecast(
-            rows, kind=kind, seed=seed, allow_unconverged=allow_unconverged, beyond_evidence=True
-        )
-        return replace(fc, fits={})
-
-    def shown(self) -> Shown:
-        """Medians and intervals of the parameters."""
-        frame, draws = self.parameters, self.draws
-        names = {"point": "point", "median": "median", "q05": "5 %", "q25": "25 %", "q75": "75 %"}
-        names |= {"q95": "95 %"}
-        table = Table(frame[list(names)].rename(columns=names).rename_axis(None))
-        words = f"{draws} draws." if draws else "no draws: point forecasts only."
-        state = self.convergence
-        note = Note(str(state), "ok" if state.ok else "refuse")
-        document = {
-            "draws_exported": draws,
-            "sha256": self.document["training"]["sha256"],
-            "parameters": frame.rename_axis("name").reset_index().to_dict("records"),
-        }
-        return Shown(f"Coefficients of {self.law.name}", [note, table, words], document)
-
-    def _with_draws(self) -> "_Exported":
-        if not self._fit.drawn:
-            raise BayeslawError(
-                "these coefficients have no draws, so no bands: export them with draws, or use "
-                "predict for a point forecast."
-            )
-        return self._fit
-
-
 def write_coefficients(
-    fit: Posterior, path: str | Path, *, draws: int = 0, allow_unconverged: bool = False
-) -> None:
-    """Write the coefficients of a fit to a JSON file, without the training losses.
+    fit: Posterior, path: str | Path, *, allow_unconverged: bool = False
+) -> Shown:
+    """Write the coefficients of a fit to a JSON file, for people and for other programs.
 
     The file states for each parameter, by its symbol in the paper, a point, the median, the 50 and
     90 % intervals and the unit, with the law, the reference point, the hash of the training table,
-    the sampler and the versions. `read_coefficients` forecasts from it: a point from the medians of
-    the reference coordinates, and bands from draws. With draws of a fit with errors correlated
-    within runs it also has the residuals of the last row of each run, from which these go on.
+    the sampler and the versions. To forecast elsewhere without the training losses, use
+    ``fit.save(path, losses=False)``.
 
     Parameters
     ----------
     fit : Posterior
     path : str or Path
-    draws : int
-        Number of joint draws of parameters and random effects to include, evenly spaced among those
-        of the fit. With all of them, the forecasts equal those of the fit.
+        File to write; an existing file is replaced.
     allow_unconverged : bool
         Whether to write a posterior that failed the convergence checks. The file says so.
+
+    Returns
+    -------
+    Shown
+        The coefficients, for ``print``.
 
     Raises
     ------
     NotConverged
         If the posterior failed the convergence checks and `allow_unconverged` is false.
-    BayeslawError
-        If `draws` is negative, or draws alone cannot give the fit's forecasts: with a discrepancy
-        and two or three model sizes these depend on the training losses.
-    LawError
-        If a file cannot name the class of the likelihood or the discrepancy.
     FileError
         If the file cannot be written.
     """
     one = of_one_law(fit, "write_coefficients")
     one.require_converged(allow_unconverged, parameters=True)
-    if draws < 0:
-        raise BayeslawError(f"draws={draws}: give the number of draws to include, 0 or more.")
-    if draws and too_few_sizes(fit):
-        raise BayeslawError(
-            f"{fit.law.name} on {fit.table.name}: with so few model sizes, forecasts of others "
-            "depend on the training losses, which draws do not contain; export without draws, "
-            f"save the fit itself, or fit with {argument('effects', 'none')}."
-        )
-    _write(COEFFICIENTS, _coefficients_content(fit, draws), path)
-
-
-def read_coefficients(path: str | Path) -> Coefficients:
-    """Read coefficients written by `write_coefficients` or ``bayeslaw export``.
-
-    Raises
-    ------
-    FileError
-        If the file is missing, damaged, edited, of another version, or needs a likelihood or
-        discrepancy that cannot be imported.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from tempfile import TemporaryDirectory
-    >>> train, test = bl.example_table().split("scale <= 3e20", "scale >= 1e21")
-    >>> fit = bl.fit("chinchilla", train, discrepancy="none", effects="none", draws=500)
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "coefficients.json"
-    ...     bl.write_coefficients(fit, path, draws=2000)
-    ...     coefficients = bl.read_coefficients(path)
-    >>> coefficients.parameters.loc["E", "unit"]
-    'nats per token'
-    >>> bool((coefficients.latent(test) == fit.latent(test)).all())
-    True
-    """
-    content = _read(path, COEFFICIENTS)["coefficients"]
-    stored, checks = content["rebuild"], content["convergence"]
-    try:
-        spec = spec_of(stored["specification"])
-    except LawError as error:  # of a class that is not there
-        raise FileError(f"{path}: {error}") from error
-    law = spec.law
-    known = {UNIQUE: law.repetition, ANNEALED: law.offset, RATE: law.tuning}
-    columns = [*law.columns, "loss", *(column for column in known if known[column])]
-    no_rows = pd.DataFrame(columns=columns, dtype=float)
-    # A check that could not be made is NaN, for which JSON has null.
-    checks = {name: math.nan if value is None else value for name, value in checks.items()}
-    fit = _Exported(
-        spec=replace(spec, new_sizes=False),  # where needed, it is not exported
-        table=LossTable(no_rows, no_rows, content["training"]["name"]),
-        at=stored["at"],
-        draws=xr.Dataset.from_dict(stored["draws"] or stored["medians"]),
-        stats=xr.Dataset(),
-        convergence=Convergence(**checks | {"slow": tuple(checks["slow"])}),
-        settings=content["settings"],
-        knots={name: Knots(**knots) for name, knots in stored["knots"].items()},
-        seed=stored["extension_seed"],
-        drawn=stored["draws"] is not None,
-    )
-    return Coefficients(
-        law=spec.law,
-        parameters=pd.DataFrame(content["parameters"]).T.infer_objects(),
-        document=content,
-        _fit=fit,
-    )
+    content = _coefficients_content(one)
+    _write(COEFFICIENTS, content, path)
+    frame = pd.DataFrame(content["parameters"]).T
+    names = {"point": "point", "median": "median", "q05": "5 %", "q25": "25 %", "q75": "75 %"}
+    table = Table(frame[[*names, "q95"]].rename(columns=names | {"q95": "95 %"}))
+    state = one.convergence
+    document = {
+        "sha256": one.table.sha256,
+        "parameters": frame.rename_axis("name").reset_index().to_dict("records"),
+    }
+    note = Note(str(state), "ok" if state.ok else "refuse")
+    return Shown(f"Coefficients of {one.law.name}", [note, table], document)
 
 
 def _write(
@@ -471,17 +324,11 @@ def _write(
     return sha256
 
 
-def _read(path: str | Path, kind: tuple[str, str, int]) -> dict[str, Any]:
-    """The document of a file; `FileError` names the parts of it that were edited."""
-    name, form, schema = kind
-    what = "a registered forecast" if kind == FORECAST else "coefficients"
+def _read(path: str | Path) -> dict[str, Any]:
+    """The document of a registered forecast; `FileError` names the parts that were edited."""
+    name, form, schema = FORECAST
     try:
-        document = read_json(path, form, schema, what)
-        if document["schema"] < schema:
-            raise FileError(
-                f"{path}: schema {document['schema']} is older than this version reads "
-                f"({schema}); export the fit again."
-            )
+        document = read_json(path, form, schema, "a registered forecast")
         sha256, written = digest(document[name]), document["sha256"]
         if sha256 != written:
             now, then = _parts(document[name]), document["parts"]
@@ -489,19 +336,16 @@ def _read(path: str | Path, kind: tuple[str, str, int]) -> dict[str, Any]:
             parts += [f"{part} (removed)" for part in then if part not in now]
             parts += [f"{part} (added)" for part in now if part not in then]
             changed = ", ".join(parts) or "the hash itself, or the order of the rows"
-            how, remedy = (
-                ("the forecast was edited after it was registered", "Nothing was scored; restore")
-                if kind == FORECAST
-                else ("the coefficients were edited after they were exported", "Restore")
-            )
             raise FileError(
-                f"{path}: {how}: {changed}. Its SHA-256 is {sha256}, written was {written}. "
-                f"{remedy} the file."
+                f"{path}: the forecast was edited after it was registered: {changed}. Its SHA-256 "
+                f"is {sha256}, written was {written}. Nothing was scored; restore the file."
             )
-        if kind == FORECAST and not isinstance(document["results"], list):
+        if not isinstance(document["results"], list):
             raise TypeError("its results are not a list")  # noqa: TRY301
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FileError(f"{path}: not {what} of bayeslaw, or damaged ({error}).") from error
+        raise FileError(
+            f"{path}: not a registered forecast of bayeslaw, or damaged ({error})."
+        ) from error
     return document
 
 
@@ -621,39 +465,10 @@ def _scores(registered: Mapping[str, Any], frame: pd.DataFrame) -> pd.Series:
     return pd.Series(scores, index=[*POINT, *BANDS], dtype=float)
 
 
-@dataclass(frozen=True, repr=False)
-class _Exported(Posterior):
-    """A posterior without training rows: what these determine comes from the file."""
-
-    knots: Mapping[str, Knots] = field(default_factory=dict)
-    seed: int = 0
-    drawn: bool = True  # whether its draws are the fit's, or one draw of their medians
-
-    @cached_property
-    def law_with_knots(self) -> Law:
-        return self.law.with_knots(self.knots)
-
-    @property
-    def extension_seed(self) -> int:
-        return self.seed
-
-    def extended(self, frame: pd.DataFrame) -> tuple[Law, dict[str, Floats]]:
-        if self.drawn:
-            return super().extended(frame)
-        # Medians keep the last exponent of walks: steps drawn beyond the rows would be no median.
-        return self.law_with_knots, self.values() | self.steps()
-
-
-def _coefficients_content(fit: Posterior, draws: int) -> dict[str, Any]:
-    law, table = fit.law, fit.table
-    flat = drawn = _flat(fit.draws)
-    if fit.spec.errors == "run":  # runs go on from their last residuals
-        drawn = _flat(fit.draws.assign({LAST_ERROR: last_errors(fit)}))
-    spaced = np.linspace(0, fit.count - 1, min(draws, fit.count)).astype(int)
-    medians = flat.median("draw").expand_dims(draw=1, axis=1)
-    centre = fit.medians(fit.law_with_knots, fit.values() | fit.steps())
-    medians = medians.assign({n: medians[n].copy(data=centre[n]) for n in fit.steps()})
-    point = law.to_paper({n: medians[n].item() for n in law.coordinates}, fit.at)
+def _coefficients_content(fit: Posterior) -> dict[str, Any]:
+    law = fit.law
+    # The medians of the reference coordinates: one curve, unlike those of correlated parameters.
+    point = law.to_paper({n: float(fit.draws[n].median()) for n in law.coordinates}, fit.at)
     paper = _summary(fit.paper, fit)
     others = [str(name) for name in fit.scalars.data_vars if name not in law.parameters]
     return {
@@ -669,27 +484,10 @@ def _coefficients_content(fit: Posterior, draws: int) -> dict[str, Any]:
         "parameters": {n: {"point": float(point[n]), **paper[n]} for n in law.parameters},
         "reference_point": law.point(fit.at),
         "reference": _summary(fit.scalars[others], fit),
-        "training": _about(table) | {"synthetic": is_synthetic(table)},
+        "training": _about(fit.table) | {"synthetic": is_synthetic(fit.table)},
         "settings": dict(fit.settings),
         "convergence": jsonable(asdict(fit.convergence)),
-        "rebuild": {
-            "specification": fit.spec.arguments,
-            "at": dict(fit.at),
-            "knots": {
-                walk.steps: asdict(walk.knots) for walk in fit.law_with_knots.walks if walk.knots
-            },
-            "extension_seed": fit.extension_seed,
-            "medians": medians.to_dict(),
-            "draws": drawn.isel(draw=spaced).to_dict() if draws else None,
-        },
     }
-
-
-def _flat(draws: xr.Dataset) -> xr.Dataset:
-    """The draws of all chains, one after the other, as a single chain."""
-    flat = draws.stack(sample=("chain", "draw"), create_index=False)
-    flat = flat.drop_vars(["chain", "draw"], errors="ignore").rename(sample="draw")
-    return flat.expand_dims("chain").transpose("chain", "draw", ...)
 
 
 def _summary(draws: xr.Dataset, fit: Posterior) -> dict[str, dict[str, float | str]]:

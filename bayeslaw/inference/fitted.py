@@ -19,6 +19,8 @@ from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import canonical
 
+EXTENSION = "extension_seed"
+"""Setting of a posterior without losses; see `FittedLaw.extension_seed`."""
 MAX_RHAT, MIN_ESS, MIN_BFMI = 1.01, 400, 0.3
 
 
@@ -230,8 +232,11 @@ class FittedLaw:
     def extension_seed(self) -> int:
         """Seed of discrepancy parameters beyond the training rows.
 
-        Posteriors of other losses draw independently, also with equal seeds.
+        Posteriors of other losses draw independently, also with equal seeds. One that was saved
+        without its losses has it in its settings.
         """
+        if EXTENSION in self.settings:
+            return int(self.settings[EXTENSION])
         return zlib.crc32(self.table.loss.tobytes()) + int(self.settings.get("seed", 0))
 
     def scale(self, frame: pd.DataFrame) -> Floats:

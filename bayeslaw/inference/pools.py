@@ -262,10 +262,10 @@ class Pool(Showing):
         fits = self.members.items()
         return xr.DataTree(children={n: f.to_datatree(seed=seed, prior=prior) for n, f in fits})
 
-    def save(self, path: str | Path) -> None:
-        """Write the pool to one NetCDF file, which `bayeslaw.load` reads."""
+    def save(self, path: str | Path, *, losses: bool = True) -> None:
+        """Write the pool to one NetCDF file, which `bayeslaw.load` reads; see `Posterior.save`."""
         about = {"name": self.name, "weights": dict(self.weights)}
-        storage.write(storage.pool_tree(self.members, about), path)
+        storage.write(storage.pool_tree(self.members, about, losses), path)
 
 
 def load(path: str | Path) -> Posterior | Pool:

@@ -243,7 +243,7 @@ class Forecast(Showing):
             "evidence": far or None,
             "rows": frame.to_dict("records"),
         }
-        figures = ("observed", "coverage", "pit") if measured else ()
+        figures = ("observed", "coverage") if measured else ()
         title = f"Forecast of {rows} row{'s' * (rows != 1)}: {kind}, nats per token"
         return Shown(title, blocks, document, figures)
 
@@ -463,7 +463,7 @@ class Posterior(Showing, FittedLaw):
         }
         priors = f"Priors: {words}others by default." if changed else "Default priors."
         table = Table(frame, formats={"R-hat": ".3f", "ESS": ".0f"})
-        return Shown("", [table, priors], document, ("prior_posterior", "ranks"))
+        return Shown("", [table, priors], document)
 
     @property
     def _prior(self) -> str:
@@ -502,8 +502,15 @@ class Posterior(Showing, FittedLaw):
         """
         return to_datatree(self, seed=seed, prior=prior)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, *, losses: bool = True) -> None:
         """Write the posterior to one NetCDF file; an interrupted save leaves an earlier one.
+
+        Parameters
+        ----------
+        path : str or Path
+        losses : bool
+            Whether the file has the training losses. Without them it forecasts and plans as before,
+            with a stated baseline, and refuses what compares the fit with its losses.
 
         Raises
         ------
@@ -511,7 +518,7 @@ class Posterior(Showing, FittedLaw):
             If the file cannot be written; `LawError` if it cannot name the class of the likelihood
             or the discrepancy, or hold one of its fields.
         """
-        storage.write(storage.tree_of(self), path)
+        storage.write(storage.tree_of(self, losses), path)
 
 
 class DrawSettings(TypedDict, total=False):
@@ -561,10 +568,6 @@ class Plots:
         """Measured loss against its forecast."""
         return _drawn("observed", self.posterior.forecast(rows, **settings))
 
-    def pit(self, rows: LossTable, **settings: Unpack[DrawSettings]) -> "Figure":
-        """Probability integral transform of measured losses."""
-        return _drawn("pit", self.posterior.forecast(rows, **settings))
-
     def coverage(self, rows: LossTable, **settings: Unpack[DrawSettings]) -> "Figure":
         """Coverage of bands by nominal level."""
         return _drawn("coverage", self.posterior.forecast(rows, **settings))
@@ -573,11 +576,3 @@ class Plots:
         """Residuals of held-out and training rows."""
         fits = (self.posterior.forecast(t, **settings) for t in (rows, self.posterior.table))
         return _drawn("residuals", *fits)
-
-    def prior_posterior(self, *, seed: int = 0) -> "Figure":
-        """Prior against posterior."""
-        return _drawn("prior_posterior", self.posterior, seed=seed)
-
-    def ranks(self) -> "Figure":
-        """Agreement of the chains."""
-        return _drawn("ranks", self.posterior)

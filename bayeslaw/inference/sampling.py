@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
-from bayeslaw.common.errors import REMOVED, FitError, argument, unknown
+from bayeslaw.common.errors import FitError, argument, unknown
 from bayeslaw.common.progress import say, showing, step
 from bayeslaw.inference.fitted import MAX_RHAT, MIN_ESS, Convergence, diagnose, failing
 from bayeslaw.laws.priors import PriorLike
@@ -148,10 +148,8 @@ def make_settings(keywords: PosteriorSettings, *, seed: int, **others: Any) -> S
 
 
 def check_names(settings: Mapping[str, Any], known: Collection[str]) -> None:
-    """Refuse settings that are not known, or no longer."""
-    for name, value in settings.items():
-        if name in REMOVED:
-            raise FitError(f"{name}={value!r}: {REMOVED[name]}")
+    """Refuse settings that are not known."""
+    for name in settings:
         if name not in known:
             raise FitError(unknown("setting", name, known))
 

@@ -13,10 +13,16 @@ import pandas as pd
 import xarray as xr
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.common.errors import FileError, LawError
+from bayeslaw.common.errors import BayeslawError, FileError, LawError, argument
 from bayeslaw.common.files import atomic_write
-from bayeslaw.inference.fitted import Convergence, FittedLaw
-from bayeslaw.inference.residuals import log_likelihood, residual_draws
+from bayeslaw.inference.fitted import EXTENSION, Convergence, FittedLaw
+from bayeslaw.inference.residuals import (
+    LAST_ERROR,
+    last_errors,
+    log_likelihood,
+    residual_draws,
+    too_few_sizes,
+)
 from bayeslaw.model import effects
 from bayeslaw.model import prior as priors
 from bayeslaw.model.noise import OBSERVED
@@ -51,8 +57,29 @@ def _digest(tree: xr.DataTree) -> str:
     return sha256.hexdigest()
 
 
-def tree_of(posterior: FittedLaw) -> xr.DataTree:
-    """A posterior as `write` stores it."""
+def without_losses(fit: FittedLaw) -> FittedLaw:
+    """The fit without its training losses, and with what forecasts need of them."""
+    if too_few_sizes(fit):
+        raise BayeslawError(
+            f"{fit.law.name} on {fit.table.name}: with so few model sizes, forecasts of others "
+            f"depend on the training losses; save them too, or fit with "
+            f"{argument('effects', 'none')}."
+        )
+    draws, bare = fit.draws, fit.table.frame.drop(columns="loss")
+    if fit.spec.errors == "run":  # runs go on from their last residuals
+        draws = draws.assign({LAST_ERROR: last_errors(fit)})
+    return dataclasses.replace(
+        fit,
+        draws=draws,
+        table=dataclasses.replace(fit.table, frame=bare, baselines=bare.iloc[:0]),
+        settings={**fit.settings, EXTENSION: fit.extension_seed},
+    )
+
+
+def tree_of(posterior: FittedLaw, losses: bool = True) -> xr.DataTree:
+    """A posterior as `write` stores it, with or without its training losses."""
+    if not losses and "loss" in posterior.table.frame:
+        posterior = without_losses(posterior)
     meta = posterior.spec.arguments | {
         "at": dict(posterior.at),
         "convergence": dataclasses.asdict(posterior.convergence),
@@ -74,9 +101,12 @@ def tree_of(posterior: FittedLaw) -> xr.DataTree:
     return tree
 
 
-def pool_tree(members: Mapping[str, FittedLaw], about: Mapping[str, Any]) -> xr.DataTree:
+def pool_tree(
+    members: Mapping[str, FittedLaw], about: Mapping[str, Any], losses: bool = True
+) -> xr.DataTree:
     """A pool as `write` stores it: its members as groups."""
-    tree = xr.DataTree(children={f"member {i}": tree_of(m) for i, m in enumerate(members.values())})
+    trees = [tree_of(member, losses) for member in members.values()]
+    tree = xr.DataTree(children={f"member {i}": each for i, each in enumerate(trees)})
     tree.attrs = {
         "format": POOL_MARK,
         "schema": SCHEMA,

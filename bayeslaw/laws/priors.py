@@ -361,10 +361,6 @@ def floor_with(floor: Prior, sizes: Sequence[tuple[Prior, Prior]]) -> dict[str, 
     return {"E": Prior("LogNormal", median=median, sigma=floor.kwargs.get("sigma", 1.0))}
 
 
-def floor_words(priors: Mapping[str, Prior]) -> str:
-    return f"{priors[FLOOR]} of its share of the loss" if FLOOR in priors else str(priors["E"])
-
-
 def parse_priors(given: Mapping[str, PriorLike], where: str = "") -> dict[str, Prior]:
     priors = {}
     for name, text in given.items():

@@ -8,16 +8,15 @@ is found on a grid that is refined (`bayeslaw.planning.grid`).
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from inspect import signature
 from itertools import product
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.interpolate import RegularGridInterpolator
 
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.common.errors import REMOVED, BayeslawError, TableError, argument, unknown
+from bayeslaw.common.errors import BayeslawError, TableError, argument, unknown
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.progress import step
 from bayeslaw.huber.point_fit import PointFit
@@ -41,7 +40,6 @@ from bayeslaw.planning.planned_run import (
     deviations,
     extrapolations,
     farness,
-    moving_size_effect,
     planned_base,
     spread,
 )
@@ -64,9 +62,6 @@ from bayeslaw.tables.validation import BASE_LOSSES, check_units, label_texts
 
 MOST_DRAWS = 4000
 """Most paired draws, evenly spread."""
-PASSES, CLOSE = 4, 0.05
-"""Most repetitions of a plan with the effects of new sizes where it lies, and the distance in log
-tokens and replay at which they are near enough."""
 BASELINES = {
     "asymptote": "least source loss that pure replay can reach, draw by draw",
     "law": "source law's own loss at D = 0, draw by draw",
@@ -99,7 +94,6 @@ def plan(
     allow_unconverged: bool = False,
     beyond_evidence: bool = False,
     note: str = "",
-    **others: Never,
 ) -> Plan:
     """Smallest budget that meets target and forgetting limits with stated probability.
 
@@ -152,15 +146,13 @@ def plan(
         Fits of the deterministic plan: the targets', then the source's. By default it is made at
         the posterior medians of the reference coordinates.
     seed : int
-        Of the noise, the bootstrap, and random effects of a size without training rows.
+        Of the noise, and random effects of a size without training rows.
     allow_unconverged : bool
         Plan although a posterior failed the convergence check; the result lists the failures.
     beyond_evidence : bool
         Do not refuse a plan twice as far from the fitted rows as bands were ever measured.
     note : str
         Text copied to the result.
-    **others
-        Refused: a misspelt argument, or one that was removed.
 
     Returns
     -------
@@ -191,10 +183,6 @@ def plan(
     >>> round(found.atpp, 1), round(found.replay, 2)
     (8.9, 0.34)
     """
-    for name in others:
-        removed = REMOVED.get(name)
-        valid = signature(plan).parameters
-        raise BayeslawError(f"{name}= {removed}" if removed else unknown("argument", name, valid))
     request = requested(
         target,
         source,
@@ -228,7 +216,7 @@ def plan(
         row = run.row.assign(**typical)
         words = extrapolations(request.fits, row, beyond_evidence=False)[1]
         raise TableError(f"plan: {words}")
-    solved = _solution_with_sizes(request, starts, far)
+    solved = _solution(request, starts, far)
     problem = solved.problems[request.noise]
     chosen, best, shown = solved.chosen, solved.best, solved.shown
     level, evidence, outside = _judged(request, shown, beyond_evidence or best is not None)
@@ -244,9 +232,8 @@ def plan(
         evidence = _judged(request, solved.cheaper, True)[1]
     error, held_out = dict[str, Any](), math.nan
     if best is None:
-        rng = np.random.default_rng(seed)
         place = chosen.budget, chosen.replay
-        error, held_out = monte_carlo(problem, ratios, place, solved.block, rng)
+        error, held_out = monte_carlo(problem, ratios, place)
     latent, measured = (
         choice_at(solved.problems[kind], shown.budget, shown.replay, shown.tokens) for kind in NOISE
     )
@@ -285,7 +272,7 @@ def plan(
         deterministic_problem=deterministic,
         replay_grid=ratios,
         far=far,
-        run=solved.run,
+        run=run,
     )
 
 
@@ -502,9 +489,7 @@ def baseline_of(
     None stands for the row with ``tokens = 0`` of the base in the source's table, on its domain.
     """
     if isinstance(baseline, str) and baseline not in BASELINES:
-        removed = REMOVED.get(baseline)
-        why = f"baseline={baseline!r} {removed}"
-        raise BayeslawError(why if removed else unknown("baseline", baseline, BASELINES))
+        raise BayeslawError(unknown("baseline", baseline, BASELINES))
     if baseline is not None and not isinstance(baseline, str):
         loss, *sd = np.atleast_1d(np.asarray(baseline, float)).tolist()
         if not 0 < loss < math.inf or any(not 0 <= each < math.inf for each in sd) or len(sd) > 1:
@@ -610,11 +595,9 @@ def baseline_draws(
 class _Solution:
     """The limits for paired draws, and their plan, or `best`, the likeliest choice, without one."""
 
-    run: PlannedRun  # with the tokens and the replay ratio at which effects of new sizes are taken
     problems: Mapping[str, Problem]  # on latent and on measured losses
     pairing: str
     noise: list[Noise]  # of each fit, for all of its draws
-    block: int  # draws that count as one independent draw
     chosen: Choice
     best: Choice | None
     cheaper: Choice | None = None  # than one within the evidence
@@ -641,7 +624,7 @@ def _solution(
     starts: Sequence[float | Floats | str],
     far: RegularGridInterpolator | None,
 ) -> _Solution:
-    """The plan with the effects of new sizes at the tokens and replay of the request's run.
+    """The plan.
 
     `starts` are the baselines of the sources, unpaired; `far` is from `farness`. A plan within the
     evidence is searched first, unless the smallest budget of all lies there.
@@ -659,16 +642,12 @@ def _solution(
     ]
     latent = request.problem(curves, paired, index)
     measured = latent.with_noise(part.take(i) for part, i in zip(noise, index, strict=True))
-    posteriors = [fit for fit in fits if not isinstance(fit, PointFit)]
-    # Draws per effective draw of the fit with the most; thinning makes blocks shorter.
-    blocks = [math.ceil(fit.count / max(fit.convergence.ess_bulk, 1)) for fit in posteriors]
-    block = math.ceil(max([1, *blocks]) * min(1.0, MOST_DRAWS / latent.draws))
     problems = {
         kind: problem.thinned(MOST_DRAWS)
         for kind, problem in zip(NOISE, (latent, measured), strict=True)
     }
     chosen, best = _search(problems[request.noise], request.ratios)
-    solved = _Solution(run, problems, pairing, noise, block, chosen, best)
+    solved = _Solution(problems, pairing, noise, chosen, best)
     if far is None or (far.values > 0).all():
         return solved
     within = {kind: replace(problem, beyond=far) for kind, problem in problems.items()}
@@ -682,27 +661,6 @@ def _solution(
     if best is None:
         return replace(solved, likeliest=likeliest)
     return replace(solved, problems=within, best=likeliest)
-
-
-def _solution_with_sizes(
-    request: Request,
-    starts: Sequence[float | Floats | str],
-    far: RegularGridInterpolator | None,
-) -> _Solution:
-    """The plan with the effects of new sizes at the plan itself."""
-    solved = _solution(request, starts, far)
-    if not any(moving_size_effect(fit, request.run) for fit in request.fits.values()):
-        return solved
-    for _ in range(PASSES):
-        there, run = solved.shown, solved.run
-        if not 0 < there.tokens < math.inf:
-            break
-        moved = abs(math.log(there.tokens / (run.tokens or run.params)))
-        if max(moved, abs(there.replay - run.replay)) < CLOSE:
-            break
-        run = replace(run, tokens=there.tokens, replay=there.replay)
-        solved = _solution(replace(request, run=run), starts, far)
-    return solved
 
 
 def _search(problem: Problem, ratios: Floats) -> tuple[Choice, Choice | None]:

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from scipy.ndimage import maximum_filter, minimum_filter
+from scipy.stats import binom
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.planning.grid import BLOCK, FAR, NODES, Curve, first, search
@@ -40,10 +41,8 @@ STARTS, CLOSE = 3, 0.01
 islands of which each may be the best."""
 NEVER = 1e6
 """Added to the excess of infeasible points, so that any feasible budget is better."""
-REPLICATES = 100
-"""Number of bootstrap replicates."""
-NEAR = 40
-"""Budgets around a plan at which its replicates are sought, spread evenly and by draws."""
+NORMAL_95 = 1.6449
+"""Standard deviations from the median of a normal to its quantile at 95 %."""
 
 
 @dataclass(frozen=True)
@@ -385,93 +384,49 @@ def binding_limits(problem: Problem, ratios: Floats) -> str:
 
 
 def monte_carlo(
-    problem: Problem,
-    ratios: Floats,
-    plan: tuple[float, float],
-    block: int,
-    rng: np.random.Generator,
+    problem: Problem, ratios: Floats, place: tuple[float, float]
 ) -> tuple[dict[str, Any], float]:
-    """`Plan.error` by the circular block bootstrap [1]_, and `Plan.held_out`.
+    """`Plan.error`, from plans of neighbouring ranks [1]_, and `Plan.held_out`.
 
-    `plan` is the log ATPP and the ratio of the plan.
-
-    Draws are autocorrelated over about the length of a `block`. Replicates are plans on a grid
-    around the plan, at whose points the losses are evaluated once. It reaches as far as plans move
-    whose rank moves by four standard errors, of a half of the draws.
+    `place` is the log ATPP and the ratio of the plan. It is an order statistic of the budgets that
+    draws need. Among other draws its rank is binomial, of as many trials as the draws are worth in
+    independent ones. So the plans at quantiles of that rank are the ends of its interval.
 
     References
     ----------
-    .. [1] D. N. Politis and J. P. Romano (1992). A circular block-resampling procedure for
-       stationary data. In Exploring the Limits of Bootstrap, 263-270. Wiley.
+    .. [1] W. J. Conover (1999). Practical Nonparametric Statistics, section 3.2. Wiley.
     """
-    draws, rank = problem.draws, problem.rank
+    from arviz_stats.base import array_stats
+
+    draws, share = problem.draws, problem.rank / problem.draws
     if draws == 1:
         return {}, math.nan
-    budgets, near, parts = _neighbourhood(problem, ratios, plan, block)
-    starts = rng.integers(draws, size=(REPLICATES, math.ceil(draws / block), 1))
-    index = ((starts + np.arange(block)) % draws).reshape(REPLICATES, -1)[:, :draws]
-    weights = np.stack([np.bincount(i, minlength=draws) for i in index], -1).astype(np.float32)
-    held = problem.reduced(lambda worst: (worst <= 0).astype(np.float32) @ weights, budgets, near)
-    per_ratio = _reached(held, rank, budgets, parts)
-    budget, where = per_ratio.min(0), near[per_ratio.argmin(0)]
-    atpp, finite = np.where(budget > BUDGETS[0], np.exp(budget), 0.0), budget < math.inf
-    sd = [float(np.std(v[finite])) if finite.any() else math.nan for v in (atpp, where)]
-    low, high = np.quantile(atpp, (0.05, 0.95), method="nearest")
-    error = {
-        "atpp": sd[0],
-        "replay": sd[1],
-        "atpp_90": (float(low), float(high)),
-        "infeasible": float(1 - finite.mean()),
-        "replicates": REPLICATES,
-        "block": block,
-    }
-    return error, split_half_probability(problem, budgets, near)
+    # What counts is whether the limits hold: parameters may mix more slowly, or noise dominate.
+    holds = problem.worst([place[0]], [place[1]])[0, 0] <= 0
+    trials = draws
+    if 0 < holds.mean() < 1:
+        trials = min(draws, round(float(array_stats.ess(holds[None].astype(float), method="mean"))))
+    less, more = binom.ppf((0.05, 0.95), trials, share)
+    (low, left), (high, right) = smallest(
+        problem, ratios, [less / trials, min((more + 1) / trials, 1.0)]
+    )
+    if more == trials or high == math.inf:  # other draws may have no plan
+        most = max(likeliest(problem, ratios)[0] / draws, share)
+        infeasible = float(binom.cdf(math.ceil(trials * share) - 1, trials, most))
+        high, right, ends = math.inf, place[1], (low, place[0])
+    else:
+        infeasible, ends = 0.0, (low, high)
+    widths = 2 * NORMAL_95 if high < math.inf else NORMAL_95
+    return {
+        "atpp": float(np.diff(np.exp(ends))[0]) / widths,
+        "replay": abs(right - left) / widths,
+        "atpp_90": (math.exp(low), math.exp(high)),
+        "infeasible": infeasible,
+        "ess": trials,
+    }, split_half_probability(problem, ratios)
 
 
-def _neighbourhood(
-    problem: Problem, ratios: Floats, plan: tuple[float, float], block: int
-) -> tuple[Floats, Floats, float]:
-    """Budgets and ratios of `monte_carlo`, and how many draws need a budget between two of them."""
-    draws, rank, (budget, ratio) = problem.draws, problem.rank, plan
-    error = 4 * math.sqrt(2 * rank * (1 - rank / draws) * block)
-    needed = np.sort(problem.needed(ratio, 1e-6))
-    finite = int((needed < np.inf).sum())
-    # Where losses rise with D, some draws that need less than the plan no longer hold there.
-    place = max(rank, int(np.searchsorted(needed, budget)))
-    low, high = max(0, math.floor(place - 1 - error)), min(draws, math.ceil(place + error)) - 1
-    ranks = np.unique(np.linspace(low, min(high, finite - 1), NEAR).round().astype(int))
-    least, most = needed[ranks[[0, -1]]]
-    # At other ratios a replicate may need less, or, where it is hardly feasible, far more.
-    below = np.linspace(least - (most - least) / 4 - 1e-3, least, 5)
-    beyond = BUDGETS[most < BUDGETS] if high >= finite else most + (below - least)[::-1] * -1
-    even = np.linspace(least, most, NEAR)
-    budgets = np.unique(np.concatenate([below, needed[ranks], even, beyond]))
-    parts = (ranks[-1] - ranks[0]) / max(len(ranks) - 1, 1)
-    if len(ratios) == 1:
-        return budgets, ratios, parts
-    also = ratios[problem.held(np.array([most]), ratios)[0] >= rank]
-    step = np.diff(ratios).max()
-    ends = min([ratio, *also]) - step, max([ratio, *also]) + step
-    near = np.clip(np.linspace(*ends, int(np.clip(40_000 / draws, 9, 33))), ratios[0], ratios[-1])
-    return budgets, np.union1d(near, ratio), parts
-
-
-def _reached(held: Floats, rank: int, budgets: Floats, parts: float) -> Floats:
-    """The budget at which counts of shape (budgets, ...) first reach a rank.
-
-    It is one of the budgets if each is that of a draw, otherwise it may lie between two of them.
-    """
-    node = (held >= rank).argmax(0)
-    after = np.take_along_axis(held, node[None], 0)[0]
-    before = np.take_along_axis(held, np.maximum(node - 1, 0)[None], 0)[0]
-    low = budgets[np.maximum(node - 1, 0)]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share = (rank - before) / (after - before) if parts > 1 else np.ones(node.shape)
-    reached = low + np.where(node > 0, share, 1.0) * (budgets[node] - low)
-    return np.where(after >= rank, reached, np.inf)
-
-
-def split_half_probability(problem: Problem, budgets: Floats, near: Floats) -> float:
+def split_half_probability(problem: Problem, ratios: Floats) -> float:
     """P(both) on half of the draws of a plan made on the other half; mean of both directions.
 
     P(both) of a plan on the draws that it was made on is optimistic; this one is not. A half
@@ -480,7 +435,7 @@ def split_half_probability(problem: Problem, budgets: Floats, near: Floats) -> f
     index, held = np.arange(problem.draws), []
     halves = [problem.take(half) for half in np.split(index, [problem.draws // 2])]
     for one, other in (halves, halves[::-1]):
-        budget, ratio = refined(one, [budgets[::5], near], near)
+        ((budget, ratio),) = smallest(one, ratios)
         if budget < math.inf:
             held.append(other.held(np.array([budget]), np.array([ratio]))[0, 0] / other.draws)
     return float(np.mean(held)) if held else math.nan

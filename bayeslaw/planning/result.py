@@ -9,12 +9,11 @@ import numpy as np
 import pandas as pd
 from scipy.interpolate import RegularGridInterpolator
 
-from bayeslaw.common.arrays import Bools, Floats
+from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.formatting import count, digits, jsonable, percent
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.laws.adjustments import epochs
-from bayeslaw.planning.grid import first, search
 from bayeslaw.planning.planned_run import PlannedRun
 from bayeslaw.planning.problem import BUDGETS, Problem, likeliest, smallest
 
@@ -23,8 +22,6 @@ PRICE = (
     "2.5 times."
 )
 """What certainty costs, from `benchmarks/violations.py`."""
-SPAN = 5.0
-"""E-folds of ATPP below and above a choice in which `Plan.around` searches."""
 SHOWN = {"atpp": "ATPP", "replay": "replay", "tokens": "tokens", "flops": "FLOPs"}
 SHOWN |= {"p_target": "P(target)", "p_forgetting": "P(forgetting)", "p_both": "P(both)"}
 SHOWN |= {"held": "P(both) of this plan"}
@@ -204,10 +201,10 @@ class Plan(Choice):
     held_out : float
         P(both) on half of the draws of a plan made on the other half, mean of both directions.
     error : mapping
-        Monte Carlo error by the bootstrap: `atpp` and `replay`, standard deviations over the
-        replicates that have a plan; `atpp_90`, quantiles at 5 and 95 % of ATPP, infinite replicates
-        included; `infeasible`, the fraction of the replicates without a plan; `replicates` and
-        `block`, their number and the length of the blocks of draws. Empty for a single draw.
+        Monte Carlo error, from the plans of neighbouring ranks: `atpp` and `replay`, standard
+        deviations; `atpp_90`, the ends of a 90 % interval of ATPP, infinite if other draws may have
+        no plan; `infeasible`, the probability of that if they may; `ess`, how many independent
+        draws the draws are worth at the plan. Empty for a single draw.
     outside : tuple of str
         How the plan lies outside the training rows of the fits, as `bayeslaw.check` says.
     data : mapping
@@ -222,7 +219,7 @@ class Plan(Choice):
     far : callable or None
         Of (log ATPP, replay ratio): positive beyond the evidence.
     run : PlannedRun
-        The run, with the tokens and the replay ratio at which the effect of a new size is taken.
+        The run that is planned.
     """
 
     status: str
@@ -299,82 +296,10 @@ class Plan(Choice):
         atpp, replay : float
             Adaptation tokens per parameter, and replay ratio.
         """
-        return choice_at(self.problem, *self._point(atpp, replay))
-
-    def around(self, *, atpp: float, replay: float) -> dict[str, tuple[float, float]]:
-        """How far a budget and a replay ratio of your own can be moved, one at a time.
-
-        Parameters
-        ----------
-        atpp, replay : float
-            Adaptation tokens per parameter, and replay ratio.
-
-        Returns
-        -------
-        dict
-            `atpp`, the least and the greatest within a factor of 148 with which all limits hold
-            with the plan's confidence at this replay ratio; and `replay`, those at this budget. NaN
-            where there is none; a gap in between is not seen.
-        """
-        problem, (budget, ratio) = self.problem, self._point(atpp, replay)
-
-        def ends(axis: int, nodes: Floats) -> tuple[float, float]:
-            at = [np.array([budget]), np.array([ratio])]
-
-            def holds(points: Floats) -> Bools:
-                at[axis] = points[:, 0]
-                return np.asarray(problem.held(*at).reshape(-1, 1) >= problem.rank)
-
-            both = np.concatenate([first(holds, n[:, None], 1e-9) for n in (nodes, nodes[::-1])])
-            least, most = np.where(both < np.inf, both, np.nan).tolist()
-            return least, most
-
-        low, high = ends(0, budget + np.linspace(-SPAN, SPAN, 8 * int(SPAN) + 1))
-        budgets = float(np.exp(low)), float(np.exp(high))
-        return {"atpp": budgets, "replay": ends(1, self.replay_grid)}
-
-    def stop(self, nats: float, tokens: float = 1e9) -> Choice:
-        """The budget from which further tokens buy too little.
-
-        Parameters
-        ----------
-        nats : float
-            Least fall of the expected target loss that is worth the tokens.
-        tokens : float
-            Further tokens.
-
-        Returns
-        -------
-        Choice
-            The smallest budget from which `tokens` more lower the expected target loss (of several
-            targets, their mean) by less than `nats`, at the replay ratio of the plan or of its
-            likeliest choice, with its probabilities. Limits are not imposed. Infinite if they
-            lower it by more at 1e6 tokens per parameter.
-        """
-        if not (0 < nats < math.inf and 0 < tokens < math.inf):
-            raise BayeslawError("stop: give positive nats and tokens, such as .002 and 1e9.")
-        if self.chosen is None or math.isnan(self.chosen.replay):
-            raise BayeslawError("no draw meets the limits at any budget, so at no replay ratio.")
-        problem, ratio = self.problem, self.chosen.replay
-
-        def expected(budgets: Floats) -> Floats:
-            losses = [target.value(budgets, [ratio]).mean((1, 2)) for target in problem.targets]
-            return np.asarray(np.mean(losses, axis=0))
-
-        def worthwhile(budgets: Floats) -> Bools:
-            after = np.log(np.exp(budgets[:, 0]) + tokens / problem.params)
-            return np.asarray(expected(budgets[:, 0]) - expected(after) >= nats)[:, None]
-
-        nodes = np.linspace(math.log(1e6), math.log(1e-3), 84)
-        last = float(first(worthwhile, nodes[:, None])[0])
-        budget = {nodes[0]: math.inf, math.inf: float(nodes[-1])}.get(last, last)
-        return choice_at(problem, budget, ratio)
-
-    def _point(self, atpp: float, replay: float) -> tuple[float, float]:
         (ratio,) = replay_ratios([replay])
         if not 0 < atpp < math.inf:
             raise BayeslawError(f"atpp={atpp:g}: give a positive number of tokens per parameter.")
-        return math.log(atpp), float(ratio)
+        return choice_at(self.problem, math.log(atpp), float(ratio))
 
     def frontier(
         self, confidences: Sequence[float] = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
@@ -429,44 +354,12 @@ class Plan(Choice):
         tokens, flops : float
             Upper bounds on D and on 6 N D.
         """
-        most = self._cap(tokens, flops)
-        cap = math.log(most / self.problem.params)
-        count, budget, ratio = likeliest(self.problem, self.replay_grid, cap)
-        return choice_at(self.problem, budget, ratio, most) if count else INFEASIBLE
-
-    def least_loss(self, *, tokens: float = math.inf, flops: float = math.inf) -> Choice:
-        """The replay ratio of least expected target loss at a fixed budget.
-
-        The forgetting limit must hold with the plan's confidence.
-        With several targets, the mean of their expected losses is minimised. If no replay ratio
-        meets the forgetting limit, the budget of the choice is infinite.
-
-        Parameters
-        ----------
-        tokens, flops : float
-            The budget, as D or as 6 N D; the smaller of both.
-        """
-        most = self._cap(tokens, flops)
-        if most == math.inf:
-            raise BayeslawError("least_loss needs a fixed budget; give tokens= or flops=.")
-        problem, ratios = self.problem, self.replay_grid
-        budget = math.log(most / problem.params)
-        at, sources = np.array([budget]), replace(problem, limits=problem.sources)
-
-        def worth(replay: Floats) -> tuple[Floats, Floats]:
-            losses = [target.value(at, replay)[0].mean(-1) for target in problem.targets]
-            allowed = sources.held(at, replay)[0] >= problem.rank
-            value = np.where(allowed, np.mean(losses, axis=0), np.inf)
-            return value, value
-
-        loss, (ratio,) = search(worth, [ratios], [(ratios[0], ratios[-1])], [2e-6])
-        return choice_at(problem, budget, ratio, most) if loss < math.inf else INFEASIBLE
-
-    def _cap(self, tokens: float, flops: float) -> float:
         most = min(tokens, flops / (6 * self.problem.params))
         if not most > 0:
             raise BayeslawError(f"a cap of {most:g} tokens leaves no budget; give a positive cap.")
-        return most
+        cap = math.log(most / self.problem.params)
+        count, budget, ratio = likeliest(self.problem, self.replay_grid, cap)
+        return choice_at(self.problem, budget, ratio, most) if count else INFEASIBLE
 
     def to_dict(self) -> dict[str, object]:
         """The plan as plain numbers and text for JSON; values that are not finite become None."""

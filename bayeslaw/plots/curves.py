@@ -133,7 +133,7 @@ def in_sample(fit: Fit, *, seed: int = 0, allow_unconverged: bool = False) -> Fi
         raise TableError("this point fit has no training table; use forecast.")
     # Without the runs, so that the bands are those of a new run.
     known = [c for c in ("base", *fit.columns, UNIQUE, ANNEALED, RATE) if c in fit.table.frame]
-    rows = fit.table.frame[[*known, "loss"]].reset_index(drop=True)
+    rows = fit.table.measured[[*known, "loss"]].reset_index(drop=True)
     return _curves(fit, rows, ("replay", "ptpp"), seed, allow_unconverged)
 
 
@@ -346,7 +346,7 @@ def overview(
         frame, seed=seed, allow_unconverged=allow_unconverged, beyond_evidence=True
     )
     forecast = _with_compute(predicted.to_frame((0.5, 0.9)))
-    train = _with_compute(fit.table.frame)
+    train = _with_compute(fit.table.measured)
     same = [*dict.fromkeys(["params", *(c for c in fit.columns if c != "tokens")])]
     paths = [path for _, path in train.groupby(same) if path["tokens"].nunique() > 1]
     some = paths[:: -(-len(paths) // MOST_CURVES) or 1]
@@ -480,7 +480,7 @@ def compute_optimal(
     """
     asked = sorted(positive("flops", flops))
     checked([posterior], allow_unconverged)
-    rows = posterior.table.frame.assign(compute=training_flops(posterior))
+    rows = posterior.table.measured.assign(compute=training_flops(posterior))
     ends = min(asked[0], rows["compute"].min()), max(asked[-1], rows["compute"].max())
     few = np.linspace(0, posterior.count - 1, min(posterior.count, DRAWS)).astype(int)
     budgets = budgets_of(posterior, ends, search, replay, ptpp, draws=few)

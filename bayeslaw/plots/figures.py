@@ -1,29 +1,23 @@
-"""Figures of forecasts against measured losses, of parameters, and of plans."""
+"""Figures of forecasts against measured losses, and of plans."""
 
 import math
-import warnings
-from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
-from scipy.stats import anderson_ksamp, binom
+from scipy.stats import binom
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.common.errors import LawError, TableError
-from bayeslaw.common.formatting import count, digits
-from bayeslaw.derive.derived import FloorSensitivity
+from bayeslaw.common.errors import TableError
+from bayeslaw.common.formatting import count
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name
-from bayeslaw.inference.posterior import Forecast, Posterior
-from bayeslaw.laws.priors import FLOOR, Prior
-from bayeslaw.laws.terms import tex
+from bayeslaw.inference.posterior import Forecast
 from bayeslaw.planning.result import Plan
 from bayeslaw.plots.curves import CROSS
 from bayeslaw.plots.style import (
@@ -32,11 +26,9 @@ from bayeslaw.plots.style import (
     LABELS,
     LINES,
     QUIET,
-    SHORT,
     Look,
     axes,
     first_column,
-    from_arviz,
     key,
     legend,
     log_axis,
@@ -123,58 +115,6 @@ def observed(predicted: Forecast) -> Figure:
     ax.set_xlabel("forecast: median and 90 % band (nats per token)")
     ax.set_ylabel("measured loss (nats per token)")
     legend(figure, handles, columns=4)
-    return figure
-
-
-def pit(predicted: Forecast, *, seed: int = 0) -> Figure:
-    """PIT of measured losses: difference between its ECDF and the uniform one.
-
-    Drawn by ArviZ's ``plot_ecdf_pit``, whose p-value is from a test for dependent PIT values. The
-    envelope contains 94 % of the curves of as many independent uniform values.
-
-    Parameters
-    ----------
-    predicted : Forecast
-        Of four or more rows with a measured loss.
-    seed : int
-        Of the simulation of the envelope.
-
-    Raises
-    ------
-    TableError
-        If the rows have no measured loss, or are fewer than four.
-    """
-    import arviz as az
-    from arviz_stats.ecdf_utils import ecdf_pit
-
-    values = pit_values(predicted)
-    if len(values) < 4:
-        raise TableError(f"{len(values)} measured rows are too few for a PIT plot; give 4 or more.")
-    visuals: Look = {**dict.fromkeys(("title", "xlabel", "suspicious_points"), False)}
-    visuals["ecdf_lines"] = {"color": COLOURS[0]}
-    visuals["p_value_text"] = {"text": lambda p: f"p = {p:.2g}" if p >= 0.001 else "p < 0.001"}
-    figure = from_arviz(
-        lambda: az.plot_ecdf_pit(
-            az.from_dict({"pit": {"loss": values}}, sample_dims=["row"]),
-            group="pit",
-            sample_dims=["row"],
-            visuals=visuals,
-            figure_kwargs={"figsize": (4.6, 3.4), "layout": "constrained"},
-        )
-    )
-    rng = np.random.default_rng(seed)
-    uniform = np.linspace(0, 1, len(values))
-    at, _, low, high = ecdf_pit(uniform, 0.94, n_simulations=2000, rng=rng)
-    (ax,) = figure.axes
-    ax.fill_between(at, low - at, high - at, step="mid", zorder=0, **ENVELOPE)
-    heights = [line.get_ydata() for line in ax.lines] + [high - at, low - at]
-    reach = 1.25 * max(float(np.max(np.abs(np.asarray(y, float)))) for y in heights)
-    for text in list(ax.texts):  # ArviZ puts the text where it may cover the curve
-        words = f"test of uniformity: {text.get_text()}; grey: 94 % envelope"
-        ax.set_title(words, loc="left", fontsize=9)
-        text.remove()
-    ax.set_xlabel("probability integral transform (PIT) of the measured loss")
-    ax.set(ylabel="ECDF − uniform", ylim=(-reach, reach))
     return figure
 
 
@@ -305,175 +245,6 @@ def backtest(found: Backtest) -> Figure:
         ax.set(title=f"{model}: {held}", xlabel=f"decades of {found.along} beyond the cut")
         ax.set_xlim(0, 1.05 * np.max(far))
     panels[0].set_ylabel("measured over forecast (%)")
-    return figure
-
-
-# -- parameters -----------------------------------------------------------------------------------
-
-DRAWS = 4000  # of each prior
-COLUMNS = 4  # of panels of the figures of ArviZ
-NUMBERS = 12  # panels against the floor; of more numbers the first are drawn
-
-
-def prior_posterior(posterior: Posterior, *, seed: int = 0) -> Figure:
-    """Prior and posterior density of each parameter that has a prior (ArviZ).
-
-    Parameters are in the coordinates of their priors: the floor E, or its share of the loss at the
-    reference point, and slopes and exponents there. A flat prior has no density and is not drawn.
-
-    Parameters
-    ----------
-    posterior : Posterior
-    seed : int
-        Of the prior draws.
-
-    Raises
-    ------
-    LawError
-        If every prior is flat.
-    """
-    import arviz as az
-
-    floor = posterior.paper["E"]
-    known = {"E": floor, FLOOR: floor / posterior.draws["L_ref"], **_scalars(posterior)}
-    known |= {"dof": known["dof_above_floor"]} if "dof_above_floor" in known else {}
-    proper = proper_priors(posterior, known)
-    if not proper:
-        raise LawError(f"{posterior.law.name}: every prior is flat; give a prior with a density.")
-    before = {
-        n: p.sample(np.random.default_rng([seed, i]), (1, DRAWS))
-        for i, (n, p) in enumerate(proper.items())
-    }
-    after = {n: known[n].values for n in proper}
-    colours, dashes = [COLOURS[1], COLOURS[0]], [LINES[1], LINES[0]]
-    figure = from_arviz(
-        lambda: az.plot_prior_posterior(
-            az.from_dict({"prior": before, "posterior": after}),
-            color=colours,
-            linestyle=dashes,
-            aes={"color": ["group"], "linestyle": ["group"]},
-            **_layout(proper, 0.5),
-        )
-    )
-    for drawn in figure.legends:  # ArviZ draws it over the last panel
-        drawn.remove()
-    names = ("prior", "posterior")
-    legend(figure, [key(n, color=c, ls=d) for n, c, d in zip(names, colours, dashes, strict=True)])
-    for ax, name in zip(figure.axes, proper, strict=False):
-        # A prior with a long right tail would hide the posterior, so its tail is cut.
-        wide, narrow = np.quantile(before[name], [0.005, 0.975]), np.ravel(after[name])
-        ax.set_xlim(min(wide[0], narrow.min()), max(wide[1], narrow.max()))
-        ax.locator_params(axis="x", nbins=4)
-    return figure
-
-
-def proper_priors(posterior: Posterior, names: Iterable[str]) -> dict[str, Prior]:
-    priors = posterior.spec.priors
-    flat = ("Flat", "HalfFlat")
-    return {n: priors[n] for n in names if n in priors and priors[n].name not in flat}
-
-
-def ranks(posterior: Posterior) -> Figure:
-    """Rank plots of the chains: ECDF of the ranks of each chain's draws, less the uniform one.
-
-    Drawn by ArviZ's ``plot_rank``. Chains that sample the same distribution stay near zero; p is
-    from a k-sample Anderson-Darling test of that. The test assumes independent draws, so the draws
-    are thinned to about the effective sample size.
-
-    Parameters
-    ----------
-    posterior : Posterior
-    """
-    import arviz as az
-
-    diagnostics, sizes = posterior.convergence, posterior.draws.sizes
-    ess = max(1.0, min(diagnostics.ess_bulk, diagnostics.ess_tail))
-    step = max(1, min(round(posterior.stats["diverging"].size / ess), sizes["draw"] // 20))
-    sampled = {n: v.isel(draw=slice(None, None, step)) for n, v in _scalars(posterior).items()}
-    figure = from_arviz(
-        lambda: az.plot_rank(
-            xr.DataTree.from_dict({"posterior": xr.Dataset(sampled)}),
-            color=list(COLOURS),
-            visuals={"xlabel": False},
-            **_layout(sampled, 0.3),
-        )
-    )
-    for ax, draws in zip(figure.axes, sampled.values(), strict=False):
-        # ArviZ's test has p = 1 for two chains whose ECDFs cross, so its marks are replaced.
-        for mark in [*ax.texts, *ax.collections]:
-            mark.remove()
-        p = _p_value(draws.values)
-        ax.text(0.04, 0.97, p, transform=ax.transAxes, va="top", fontsize=9)
-    for ax in figure.axes[max(0, len(sampled) - COLUMNS) : len(sampled)]:
-        ax.set_xlabel("fractional rank", fontsize=9)
-    legend(figure, [key(f"chain {i}", color=COLOURS[i % 7]) for i in range(sizes["chain"])])
-    return figure
-
-
-def _p_value(draws: Floats) -> str:
-    """p-value of the k-sample Anderson-Darling test of independent draws (chains, draws)."""
-    with warnings.catch_warnings():
-        # SciPy warns outside .001 to .25, where the text says so, and of a change of its arguments.
-        warnings.simplefilter("ignore", UserWarning)
-        p = float(anderson_ksamp(list(draws)).pvalue)
-    if not 0.001 < p < 0.25:
-        return "p < 0.001" if p < 0.25 else "p > 0.25"
-    return f"p = {p:.2g}"
-
-
-def _scalars(posterior: Posterior) -> dict[str, xr.DataArray]:
-    """Draws of scalar variables, in the law's order: no random effects."""
-    draws = posterior.draws
-    names = dict.fromkeys([*posterior.law.coordinates, *map(str, draws.data_vars)])
-    return {n: draws[n] for n in names if set(draws[n].dims) == {"chain", "draw"}}
-
-
-def _layout(names: Collection[str], below: float) -> dict[str, Any]:
-    """Panels and labels of an ArviZ figure with `below` inches for a legend."""
-    from arviz_base.labels import MapLabeller
-
-    # Labels are symbols where a name is one letter or a Greek one.
-    symbols = {n: bare for n in names if (bare := tex(n))[0] == "\\" or len(bare) == 1}
-    size = (10, 1.75 * math.ceil(len(names) / COLUMNS) + below)
-    return {
-        "labeller": MapLabeller(var_name_map={n: f"${bare}$" for n, bare in symbols.items()}),
-        "col_wrap": COLUMNS,
-        "figure_kwargs": {"figsize": size, "layout": "constrained"},
-    }
-
-
-@style()
-def floor_sensitivity(found: FloorSensitivity) -> Figure:
-    """Median and 80 % interval of each number, with the floor E in a slice of its posterior.
-
-    The dashed line is the median over all draws. The title states the fraction of the number's
-    variance that E explains. Slices where the median is infinite are not drawn, and an infinite end
-    of an interval is drawn at the greatest median.
-
-    Parameters
-    ----------
-    found : FloorSensitivity
-        From `bayeslaw.derive.floor_sensitivity`.
-    """
-    shown = found.summary.head(NUMBERS)
-    slices = len(found.profile) // len(found.summary)
-    asked = [c for c in shown.columns[1:] if c in found.profile and c != "median"]
-    differ = [c for c in asked if shown[c].nunique() > 1]
-    figure, panels = axes(len(shown), columns=3, width=2.8)
-    for i, (ax, (_, row)) in enumerate(zip(panels, shown.iterrows(), strict=True)):
-        profile = found.profile.iloc[i * slices : (i + 1) * slices]
-        finite = profile[np.isfinite(profile["median"])]
-        upper = finite["upper_80"].replace(np.inf, finite["median"].max())
-        ax.fill_between(finite["E"], finite["lower_80"], upper, color=COLOURS[0], alpha=0.25)
-        ax.plot(finite["E"], finite["median"], color=COLOURS[0], marker="o", ms=3)
-        if np.isfinite(row["median"]):
-            ax.axhline(row["median"], color=COLOURS[1], ls="--", lw=1)
-        if row["median"] > 1e4 and (finite["lower_80"] > 0).all():
-            ax.set_yscale("log")
-        where = ", ".join(f"{SHORT.get(c, c)} {count(row[c])}" for c in differ or asked)
-        share = f"E explains {digits(100 * row['explained'], 2)} %"
-        ax.set_title("\n".join(filter(None, [str(row["quantity"]), where, share])))
-        ax.set_xlabel("floor E (nats per token)")
     return figure
 
 

@@ -1,7 +1,7 @@
 """Common style of all figures: colours, line styles, labels, axes and legends."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -141,13 +141,3 @@ def legend(figure: Figure, handles: Sequence[Artist], columns: int = 6) -> None:
     most = max(1, min(columns, int(figure.get_figwidth() // 1.55)))
     wide = math.ceil(len(handles) / math.ceil(len(handles) / most))
     figure.legend(handles=handles, ncols=wide, fontsize=9, loc="outside lower center")
-
-
-def from_arviz(draw: Callable[[], Any]) -> Figure:
-    """The figure of an ArviZ `PlotCollection`, closed in pyplot so that it is shown only once."""
-    import matplotlib.pyplot as plt
-
-    with style():
-        figure: Figure = draw().viz["figure"].item()
-        plt.close(figure)
-    return figure

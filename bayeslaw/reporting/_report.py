@@ -25,7 +25,6 @@ from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import DrawSettings, Forecast, Posterior
 from bayeslaw.model import effects
 from bayeslaw.planning.result import Plan
-from bayeslaw.plots.figures import proper_priors
 from bayeslaw.plots.style import SHORT
 from bayeslaw.reporting.pages import Page, Picture, formula, picture, rendered
 from bayeslaw.tables.hull import in_words, locate
@@ -60,11 +59,7 @@ CAPTIONS = {
     "observed": "On the dashed line the measured loss equals the posterior predictive median.",
     "coverage": "Above the dashed line bands are too wide, below it too narrow. The grey region is "
     "the 90 % interval of as many independent rows.",
-    "pit": "Above zero, measured losses are lower than forecast; below zero, higher.",
     "residuals": "A trend indicates a systematic error of the law.",
-    "prior_posterior": "Where the two densities agree, the data say little, and the forecast "
-    "depends on the prior.",
-    "ranks": "Chains that sampled the same distribution stay near zero; p is from a test of that.",
     "compare": "The dashed line is the score of a perfect forecast.",
     "plan_landscape": "Forgetting and target loss over budget and replay. Contours are P(both), "
     "the probability that all limits are met.",
@@ -232,20 +227,16 @@ def report(
         blocks = [words, *shown_comparison(counted).blocks, meanings]
         sections["scores"] = Shown("Scores on the held-out rows", blocks)
         residual = 100 * (frame["loss"].to_numpy() / median - 1)
-        pit = plots.pit_values(fc)
         spread = f"from {residual.min():+.2f} to {residual.max():+.2f} %"
         held = [f"{inside[level]} in the {100 * level:g} % band" for level in LEVELS]
         alts = {
             "observed": f"Measured against forecast loss for {len(frame)} rows; measured less "
             f"forecast runs {spread}.",
             "coverage": f"Coverage by nominal level, of {len(frame)} losses: {', '.join(held)}.",
-            "pit": f"PIT values of {len(frame)} rows: {(pit < 0.5).sum()} below one half, mean "
-            f"{pit.mean():.2f}.",
             "residuals": f"Residuals of held-out rows: mean {residual.mean():+.2f} %, {spread}, "
             "against the covariates that vary; training rows behind them.",
         }
         drawn = {"observed": plots.observed(fc), "coverage": plots.coverage(fc)}
-        drawn |= {"pit": plots.pit(fc, seed=seed)} if len(frame) >= 4 else {}
         drawn |= {"residuals": plots.residuals(fc, fitted)}
         counts = _coverage(inside, len(frame))
         figures = [draw(name, figure, alts[name]) for name, figure in drawn.items()]
@@ -256,17 +247,7 @@ def report(
         name = "" if member is fit else f" {member.law.name}"
         title = f"Parameters of{name}" if name else "Parameters"
         pictures[f"formula{name}"] = formula(member.law.latex())
-        figures = [f"formula{name}"]
-        if proper := proper_priors(member, member.spec.sampled):
-            alt = f"Prior and posterior density of {len(proper)} parameters; the table above has "
-            alt += "the posterior's numbers."
-            figure = plots.prior_posterior(member, seed=seed)
-            figures.append(draw(f"prior_posterior{name}", figure, alt))
-        state = member.convergence
-        alt = f"Rank plots of the chains; largest R-hat {state.rhat:.3f}, smallest bulk ESS "
-        alt += f"{state.ess_bulk:.0f}."
-        figures.append(draw(f"ranks{name}", plots.ranks(member), alt))
-        section = replace(member.shown(), title=title, figures=figures)
+        section = replace(member.shown(), title=title, figures=[f"formula{name}"])
         sections[f"parameters{name}".replace(" ", "-")] = section
     if comparison is not None:
         best = row_name(comparison["rmse_log"].idxmin())

@@ -84,7 +84,14 @@ class LossTable:
     @property
     def loss(self) -> Floats:
         """Losses in nats per token, shape (rows,)."""
-        return self.frame["loss"].to_numpy(float)
+        return self.measured["loss"].to_numpy(float)
+
+    @property
+    def measured(self) -> pd.DataFrame:
+        """The rows, which must have losses: a fit may be saved without."""
+        if "loss" not in self.frame:
+            raise TableError(f"{self.name}: the fit was saved without its losses; this needs them.")
+        return self.frame
 
     @property
     def sha256(self) -> str:

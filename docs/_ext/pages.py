@@ -32,21 +32,20 @@ WIDE = {"COLUMNS": "88", "TERM": "dumb"}
 API = {
     "Tables": "read_table from_frame example_table grid locate LossTable",
     "Laws and priors": "load_law Law Prior",
-    "Fits": "fit fit_joint pymc_model Posterior Pool load fit_huber PointFit write_coefficients"
-    " read_coefficients Coefficients",
+    "Fits": "fit fit_joint pymc_model Posterior Pool load fit_huber PointFit write_coefficients",
     "Forecasts and scores": "Forecast score compare register verify Verification",
     "Checks and cross-validation": "check Check calibrate Calibration backtest"
     " read_backtest Backtest loo cross_validate Elpd StackedForecast",
     "Derived numbers": "derive.compute_optimal derive.flops_to_reach derive.compute_multiplier"
     " derive.local_exponents derive.best_rate derive.floor derive.accuracy"
-    " derive.Derived derive.floor_sensitivity derive.FloorSensitivity compare_recipes Recipes",
+    " derive.Derived compare_recipes Recipes",
     "Plans, anchors, studies": "plan Plan Choice plan_example choose_anchors Anchors anchor_value"
-    " study Case world_cases pool_cases explore Explorer",
+    " study Case explore Explorer",
     "Reports": "report Report",
-    "Figures": "plots.Plots plots.compare plots.coverage plots.floor_sensitivity"
-    " plots.compute_optimal plots.forecast plots.in_sample plots.overview plots.observed plots.pit"
+    "Figures": "plots.Plots plots.compare plots.coverage"
+    " plots.compute_optimal plots.forecast plots.in_sample plots.overview plots.observed"
     " plots.pit_values plots.backtest plots.plan_frontier plots.plan_landscape"
-    " plots.prior_posterior plots.ranks plots.residuals",
+    " plots.residuals",
     "Synthetic tables": "simulate paper_world",
     "Errors and warnings": "BayeslawError TableError LawError FitError NotConverged FileError"
     " TableWarning FitWarning",
