@@ -83,7 +83,7 @@ class Density:
         """Log density up to a constant, and its gradient."""
         program, ((first, _), (by, _), *_) = self.program, self.program.outputs
         code, index = program.code, program.index
-        value, gradient = value_and_gradient(code, index, self.memory, point, (first, by))
+        value, gradient = value_and_gradient(code, index, self.memory, point, first, by)
         return value, gradient
 
     def expand(self, point: Floats) -> Floats:

@@ -117,11 +117,8 @@ def _instructions(node: Node, first: Mapping[Node, int], starts: Ints) -> list[l
         if shape[1] == 1:  # a column is, in memory, the row of the transposed product
             x, y, of_x, of_y, shape = y, x, False, not of_x, (1, shape[0])
         # A row and a small matrix are multiplied in loops, which cost less than a call of BLAS.
-        if shape[0] > 1 or inner * shape[1] > BLAS:
-            return [[kind, out, x, y, *shape, inner, int(of_x), int(of_y), 0]]
-        if of_y:
-            return [[SUM_ALONG, out, x, y, shape[1], inner, 0, 1, inner, 1]]
-        return [[SUM_DOWN, out, x, y, inner, shape[1], 1, 0, shape[1], 1]]
+        loops = shape[0] == 1 and inner * shape[1] <= BLAS
+        return [[kind, out, x, y, *shape, inner, int(of_x), int(of_y), int(loops)]]
     start = starts[node.detail[0]] if node.detail else 0
     return [[kind, out, x, 0, rows, columns, shape[1], start, 0, 0]]
 
@@ -171,7 +168,10 @@ def run(code, index, memory):
             else:
                 _functions(code, k, memory)
         elif kind == kinds.MATMUL:
-            _matrix_product(code, k, memory)
+            if code[k, 9] == ONE:
+                _row_product(code, k, memory)
+            else:
+                _matrix_product(code, k, memory)
         elif kind in (kinds.GATHER, kinds.SCATTER):
             _indexed(code, k, memory, index)
         elif kind == kinds.WHITEN:
@@ -358,6 +358,20 @@ def _matrix_product(code, k, memory):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def _row_product(code, k, memory):
+    """A product of a row and a small matrix, which may be transposed."""
+    out, x, y = code[k, 1], code[k, 2], code[k, 3]
+    columns, inner = code[k, 5], code[k, 6]
+    if code[k, 8] == ONE:
+        for j in range(columns):
+            memory[out + j] = _dot(memory, x, y + j * inner, inner)
+    else:
+        _fill(memory, out, columns)
+        for j in range(inner):
+            _add_product(memory, out, memory[x + j], y + j * columns, columns)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def _indexed(code, k, memory, index):
     """Columns that are gathered by an index, or added up by it."""
     kind, out, x, rows, columns = code[k, 0], code[k, 1], code[k, 2], code[k, 4], code[k, 5]
@@ -421,15 +435,14 @@ def _finish(memory, row, j, size):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def value_and_gradient(code, index, memory, point, outputs):
+def value_and_gradient(code, index, memory, point, value, gradient):
     """A value at a point, and its gradient, given where in memory they begin.
 
     Where anything is not finite, the value is minus infinity.
     """
     memory[: point.size] = point
     run(code, index, memory)
-    value, first = memory[outputs[0]], outputs[1]
-    gradient = memory[first : first + point.size].copy()
-    if not math.isfinite(value + gradient.sum()):
+    slopes = memory[gradient : gradient + point.size].copy()
+    if not math.isfinite(memory[value] + slopes.sum()):
         return -math.inf, np.zeros(point.size)
-    return value, gradient
+    return memory[value], slopes
