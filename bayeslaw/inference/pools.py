@@ -166,9 +166,9 @@ class Pool(Showing):
             count = round(total * self.weights[name])
             owner.append(np.full(count, k))
             draw.append(np.linspace(0, fit.count - 1, count).round().astype(int))
-            # One draw in each of `count` equal parts of the pool, so that any thinning of the pool
-            # keeps the weights.
-            key.append(np.sort((np.arange(count) + rng.random(count)) / count))
+            # Members alternate at random. In equal parts of the pool, every n-th draw would be of
+            # the larger member more often than its weight says.
+            key.append(np.sort(rng.random(count)))
         order = np.argsort(np.concatenate(key), kind="stable")
         return list(used.values()), np.concatenate(owner)[order], np.concatenate(draw)[order]
 

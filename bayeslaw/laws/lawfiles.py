@@ -199,7 +199,7 @@ def law_text(law: Law) -> str:
     return "\n".join(lines) + "\n"
 
 
-_TERM = ("coefficient", "slope", "log", "along", "exponent")
+_TERM = ("coefficient", "slope", "log", "along", "exponent", "gate")
 
 
 def _toml(value: object) -> str:

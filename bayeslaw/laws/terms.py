@@ -91,6 +91,9 @@ class Term:
     log: str  # of the term over its coefficient: covariates N, D, P, r, parameters, `FUNCTIONS`
     along: str = ""  # symbol of the leading covariate; by default the first in the formula
     exponent: str = ""  # the leading exponent; by default the first parameter
+    gate: str = (
+        ""  # depth and rate, if the local exponent is ``exponent (1 - depth sigmoid(rate log P))``
+    )
     stated: bool = False  # whether the prior is of the exponent there, ``<exponent>_ref``
 
     def __post_init__(self) -> None:
@@ -109,6 +112,18 @@ class Term:
                 f"depend on {self.leading}; name the leading covariate and exponent with 'along' "
                 "and 'exponent'."
             )
+        if self.gated and not self._has_gate(*self.gated):
+            raise LawError(
+                f"gate = {self.gate!r}: the local exponent of log = {self.log!r} is not "
+                f"{self.leading}*(1 - depth*sigmoid(rate*log(P))) with this depth and rate."
+            )
+
+    def _has_gate(self, depth: str, rate: str) -> bool:
+        p = dict.fromkeys(self.exponents, 0.5) | {self.leading: 1.0, depth: 0.3, rate: 0.7}
+        at = dict.fromkeys(COLUMN, 0.4) | {"ptpp": 1.5}
+        factor = 1 - 0.3 / (1 + math.exp(-0.7 * 1.5))
+        own = {depth, rate} <= {*self.exponents} and self.local_exponent(p, at, np)
+        return math.isclose(float(own), factor, rel_tol=1e-9)
 
     @cached_property
     def covariates(self) -> tuple[str, ...]:
@@ -146,17 +161,11 @@ class Term:
         along[self.leading] = self.covariates[:1]
         return {name: along[name] or self.covariates for name in self.exponents}
 
-    @property
-    def gate(self) -> tuple[str, str] | None:
-        """Depth and rate of ``1 - depth*sigmoid(rate*log(P))`` in the formula, if it is there."""
-        for node in ast.walk(_tree(self.log)):
-            match node:
-                case ast.BinOp(ast.Constant(1), ast.Sub(), ast.BinOp(ast.Name(depth), _, gate)):
-                    if isinstance(gate, ast.Call) and ast.unparse(gate.func) == "sigmoid":
-                        match gate.args:
-                            case [ast.BinOp(ast.Name(rate), ast.Mult(), log)]:
-                                return (depth, rate) if ast.unparse(log) == "log(P)" else None
-        return None
+    @cached_property
+    def gated(self) -> tuple[str, str] | None:
+        """Depth and rate of the gate."""
+        depth, _, rate = self.gate.partition(" ")
+        return (depth, rate) if self.gate else None
 
     def _by(self, name: str) -> Node:
         """Derivative of the log by a parameter, or by a covariate's log."""
@@ -248,7 +257,8 @@ class Term:
         '-eta * log(P)'
         """
         tree = _Zeros(names).visit(_tree(self.log)) if names else _tree(self.log)
-        return replace(self, log=ast.unparse(tree)) if names else self
+        gate = "" if {*names} & {*(self.gated or ())} else self.gate
+        return replace(self, log=ast.unparse(tree), gate=gate) if names else self
 
     def latex(self) -> str:
         over: list[str] = []

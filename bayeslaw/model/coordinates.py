@@ -169,9 +169,9 @@ def log_prior_of_floor(priors: Mapping[str, Prior], floor: Tensor, loss: Tensor)
 
 def _gate(term: Term, priors: Mapping[str, Prior]) -> tuple[str, ...]:
     """Depth and rate of a gate whose priors have the whole support of their coordinates."""
-    if not (term.stated and term.gate):
+    if not (term.stated and term.gated):
         return ()
-    depth, rate = term.gate
+    depth, rate = term.gated
     whole = priors[depth].support == (0, 1) and math.isinf(priors[rate].support[0])
     return (depth, rate) if whole else ()
 
@@ -184,8 +184,8 @@ def _add_gate(
     At the reference point the factor ``1 - depth s`` of the exponent, s the gate there, falls by
     ``rate s u`` per e-fold of P, with u = ``depth (1 - s) / (1 - depth s)`` between 0 and 1.
     """
-    assert term.gate
-    of_depth, of_rate = term.gate
+    assert term.gated
+    of_depth, of_rate = term.gated
     up = F.exp(z[of_rate])
     rate = q[of_rate] = 0.5 * SMALL * (up - 1 / up)
     log = F.log(0.5 * SMALL * (up + 1 / up))
