@@ -279,20 +279,6 @@ def test_the_floor_is_that_of_the_posterior():
     assert row["unit"] == "nats per token"
 
 
-def test_a_number_of_the_floors_prior_says_so():
-    floor = PAPER["E"]
-    # Draws of E from its prior, as if the rows did not determine it.
-    shape = PLAIN.spec.priors["floor"].kwargs
-    share = np.random.default_rng(1).beta(shape["alpha"], shape["beta"], len(floor))
-    reference = PLAIN.law.to_reference(PAPER, PLAIN.at)["L_ref"]
-    q = PLAIN.law.to_reference(PAPER | {"E": (reference - floor) * share / (1 - share)}, PLAIN.at)
-    draws = xr.Dataset({n: (("chain", "draw"), v.reshape(4, -1)) for n, v in q.items()})
-    unsure = replace(PLAIN, draws=draws)
-    row = derive.floor_sensitivity(unsure, derive.floor(unsure)).summary.iloc[0]
-    assert row["verdict"] == "floor's prior"
-    assert row["flat_median"] > 1.3 * row["median"]
-
-
 # -- the result -----------------------------------------------------------------------------------
 
 
@@ -593,8 +579,6 @@ FEW, MANY = numbers(short=np.zeros(10)), numbers(long=np.zeros(PLAIN.count))
         (lambda: derive.compute_optimal(ONE, 1e22, ptpp=20), LawError, "does not depend on ptp"),
         (lambda: derive.compute_optimal(saved("unconverged"), 1e22), bl.NotConverged, "converge"),
         (lambda: derive.floor(ONE).to_frame([90]), BayeslawError, "level 90"),
-        (lambda: derive.floor_sensitivity(PLAIN, FEW), BayeslawError, "have the 2000 draws"),
-        (lambda: derive.floor_sensitivity(PLAIN, MANY, slices=1), BayeslawError, "slices 1"),
         (lambda: compare_recipes({"a": ONE}, flops=1e20), BayeslawError, "two recipes or more"),
         (lambda: compare_recipes(AB), BayeslawError, "say where to compare"),
         (lambda: compare_recipes(AB, flops=-1), BayeslawError, "positive budgets"),

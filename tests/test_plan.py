@@ -272,9 +272,9 @@ def limits_on(target, source, max_loss=1.0, rise=0.0, baseline=1.0, confidence=0
     return Problem((Limit(target, max_loss, silent), other), confidence)
 
 
-def by_formulas(target, source, confidence=0.9, draws=500):
+def by_formulas(target, source, confidence=0.9, draws=500, seed=3):
     """Limits of 1 on a target, and on a source's rise over 1."""
-    moves = 0.01 * np.random.default_rng(3).standard_normal((2, draws))
+    moves = 0.01 * np.random.default_rng(seed).standard_normal((2, draws))
     curves = (Drawn(*each) for each in zip((target, source), moves, strict=True))
     return limits_on(*curves, confidence=confidence)
 
@@ -289,7 +289,7 @@ def test_the_monte_carlo_error_where_draws_hold_for_a_range_of_budgets():
     )
     ratios = np.array([0.3])
     (place,) = smallest(problem, ratios)
-    error, held_out = monte_carlo(problem, ratios, place, 1, np.random.default_rng(0))
+    error, held_out = monte_carlo(problem, ratios, place)
     low, high = np.log(error["atpp_90"])
     assert (problem.needed(0.3) <= place[0]).mean() > 0.38
     assert error["infeasible"] == 0
@@ -701,17 +701,6 @@ def test_new_sizes_of_joint_fits_have_correlated_effects(fits):
     assert found.spread.loc["target", "size"] > 0.5
 
 
-def test_the_effect_of_a_new_size_is_taken_where_the_plan_lies():
-    """With few sizes it depends on tokens, by the response of the law."""
-    target = saved("curvature")
-    source = replace(target, draws=target.draws.assign(L_ref=1.01 * target.draws["L_ref"]))
-    row = grid(params=4e9, tokens=8e10)
-    most, baseline = (float(np.median(fit.latent(row))) for fit in (target, source))
-    asked = {"max_loss": most, "max_forgetting": 0.01, "baseline": baseline, "confidence": 0.5}
-    asked |= {"params": 4e9, "replay_grid": [1.0], "noise": "latent", "allow_unconverged": True}
-    found = plan(target=target, source=source, **asked, beyond_evidence=True)
-    assert found.run.tokens == pytest.approx(found.tokens, rel=0.1)
-
 
 # -- choices, Monte Carlo error, and what binds ---------------------------------------------------
 
@@ -720,12 +709,6 @@ def problem_of(draws, max_loss=1.8, rise=0.02):
     """The limits on latent losses of posteriors of so many draws."""
     curves = (curve_of(fit, PlannedRun(**RUN)) for fit in both(draws).values())
     return limits_on(*curves, max_loss, rise, BASE)
-
-
-def errors(problem, ratios, place, seeds=1):
-    """Monte Carlo errors and held-out probabilities of a plan, for each seed."""
-    rngs = map(np.random.default_rng, range(seeds))
-    return [monte_carlo(problem, ratios, place, 1, rng) for rng in rngs]
 
 
 def test_infeasible_plans_say_what_binds_and_what_is_likeliest(fits):
@@ -746,40 +729,38 @@ def test_infeasible_plans_say_what_binds_and_what_is_likeliest(fits):
     assert never.best.p_both == 0
 
 
-def test_replicates_search_the_ratios_that_are_optimal_for_resampled_draws():
-    """Against plans of resampled draws by a fine grid of all ratios."""
-    problem = problem_of(100)
-    ((error, _),) = errors(problem, FINE, *smallest(problem, FINE))
-    needed = np.array([problem.needed(ratio, 1e-3) for ratio in FINE])
-    index = np.random.default_rng(0).integers(100, size=(400, 100))
-    budgets = np.sort(needed[:, index])[..., problem.rank - 1]
-    assert error["replay"] == pytest.approx(np.std(FINE[budgets.argmin(0)]), rel=0.3)
-    assert error["atpp"] == pytest.approx(np.std(np.exp(budgets.min(0))), rel=0.3)
-
-
-def test_monte_carlo_error_and_held_out_probability_at_a_fixed_ratio():
-    """There a plan of some draws is an order statistic of the budgets that they need."""
-    problem, ratios = problem_of(100), np.array([0.4])
+def test_the_monte_carlo_error_is_that_of_resampled_draws():
+    """At a fixed ratio, where a plan is an order statistic of the budgets that draws need."""
+    problem, ratios = problem_of(1000), np.array([0.4])
     (place,) = smallest(problem, ratios)
     needed = problem.needed(0.4, 1e-12)
-    assert place[0] == pytest.approx(np.sort(needed)[89], abs=1e-9)
-    index = np.random.default_rng(0).integers(100, size=(20_000, 100))
-    ends = np.quantile(np.sort(np.exp(needed)[index])[:, 89], (0.05, 0.95))
-    found = errors(problem, ratios, place, seeds=40)
-    mean = np.mean([error["atpp_90"] for error, _ in found], axis=0)
-    np.testing.assert_allclose(mean, ends, rtol=0.02)
-    one, two = needed[:50], needed[50:]
-    wanted = [np.mean(b <= np.sort(a)[44]) for a, b in ((one, two), (two, one))]  # 45 of 50 draws
+    assert place[0] == pytest.approx(np.sort(needed)[899], abs=1e-9)
+    index = np.random.default_rng(0).integers(1000, size=(2000, 1000))
+    budgets = np.sort(np.exp(needed)[index])[:, 899]
+    error, held_out = monte_carlo(problem, ratios, place)
+    np.testing.assert_allclose(error["atpp_90"], np.quantile(budgets, (0.05, 0.95)), rtol=0.03)
+    assert error["atpp"] == pytest.approx(np.std(budgets), rel=0.3)
+    one, two = needed[:500], needed[500:]
+    wanted = [np.mean(b <= np.sort(a)[449]) for a, b in ((one, two), (two, one))]  # 450 of 500
     assert wanted != [0.9, 0.9]
-    assert found[0][1] == pytest.approx(np.mean(wanted), abs=1e-12)
+    assert held_out == pytest.approx(np.mean(wanted), abs=1e-12)
 
 
-def test_a_block_is_the_draws_per_effective_draw_rounded_up(fits):
-    source = replace(fits["source"], convergence=replace(GOOD, ess_bulk=60, divergences=3))
-    asked = LIMITS | {"allow_unconverged": True, "beyond_evidence": True, "replay_grid": [0.4]}
-    found = plan(target=fits["target"], source=source, **asked, baseline=BASE)
-    assert "3 divergences" in " ".join(found.unconverged)
-    assert found.error["block"] == 7
+def test_the_interval_of_a_plan_holds_that_of_all_draws():
+    """Of fresh draws of the same distribution, 90 of 100 intervals; 82 are 2.6 errors below."""
+    ratios, held = np.array([0.3]), 0
+
+    def of(draws, seed):
+        rises = lambda u, r: 1.0 + 0.005 * (2.0 - u) + 0 * r  # noqa: E731
+        return by_formulas(rises, lambda u, r: 0.5 + 0 * (u + r), 0.8, draws, seed)
+
+    ((truth, _),) = smallest(of(200_000, 0), ratios)
+    for seed in range(1, 101):
+        problem = of(200, seed)
+        (place,) = smallest(problem, ratios)
+        low, high = np.log(monte_carlo(problem, ratios, place)[0]["atpp_90"])
+        held += low <= truth <= high
+    assert 82 <= held <= 98
 
 
 def test_the_rank_of_a_confidence():
@@ -879,26 +860,6 @@ def test_a_choice_of_ones_own_and_a_cap(found):
     assert found.within(tokens=found.tokens).p_both >= 0.9 - 2 / 400  # one or two draws
 
 
-def test_least_expected_loss_at_a_budget(fits, found):
-    best = found.least_loss(tokens=2e11)
-    target, source = over_replay(fits, 2e11)
-    kept = np.mean(source <= 1.02 * BASE, 0) >= 0.9
-    assert target.mean(0)[kept].min() >= best.losses[0] - 1e-9
-    assert found.least_loss(tokens=1e10).atpp == np.inf  # forgetting cannot be kept
-
-
-def test_how_far_a_choice_can_be_moved(found):
-    near = found.around(atpp=1.5 * found.atpp, replay=found.replay)
-    assert near["atpp"][0] == pytest.approx(found.atpp, rel=1e-4)
-    assert found.at(atpp=1.5 * found.atpp, replay=near["replay"][0]).p_both >= 0.9
-
-
-def test_where_to_stop(found):
-    after = np.array([0, 1e9]) + found.stop(0.002, 1e9).tokens
-    one, two = (found.at(atpp=d / 8.1e9, replay=found.replay).losses[0] for d in after)
-    assert one - two == pytest.approx(0.002, rel=1e-3)
-
-
 # -- mistakes -------------------------------------------------------------------------------------
 
 TWO = {"source": lambda fits: [fits["source"]] * 2}
@@ -913,8 +874,6 @@ MISTAKES = [
     ({"max_loss": np.inf}, "max_loss=inf: give a positive number"),
     ({"max_forgetting": -1}, "max_forgetting=-1: 0.02 allows"),
     ({"max_forgetting": 2}, "give a fraction, not a percentage; 0.02 allows a rise of 2 %"),
-    ({"confidense": 0.9}, "unknown argument 'confidense'; did you mean 'confidence'"),
-    ({"max_cvar": 0.0}, "max_cvar= was removed: lower the limit"),
     ({"baseline": "asymptot"}, "did you mean 'asymptote'"),
     ({"baseline": -2.0}, "baseline=-2: give a source loss"),
     ({"baseline": (BASE, -1)}, "standard deviation"),
@@ -951,8 +910,6 @@ def test_mistakes_are_told(fits, wrong, says):
 def test_mistakes_about_a_plan_are_told(found):
     for call, says in (
         (lambda: found.within(tokens=0), "positive cap"),
-        (lambda: found.least_loss(), "fixed budget"),
-        (lambda: found.stop(0), "positive nats and tokens"),
         (lambda: found.at(atpp=0, replay=0.3), "atpp=0: give a positive number"),
         (lambda: found.at(atpp=5, replay=1.3), "replay ratios lie in"),
     ):
