@@ -14,7 +14,6 @@ from bayeslaw.checks import _check as parts
 from bayeslaw.checks import findings
 from bayeslaw.inference.fitting import refit
 from bayeslaw.inference.residuals import covariance
-from bayeslaw.inference.storage import prior_draws
 from bayeslaw.tables.hull import MEASURED, evidence
 from tests.support import CHINCHILLA, DATA, ROOT, saved, small
 
@@ -70,7 +69,7 @@ def test_checks_without_rows_of_unconverged_fits_and_of_other_names_of_columns()
     found = bl.check(saved("two_stages"))
     assert (found.level, found.rows) == ("caution", 0)
     assert "its posterior is close to its prior" in " ".join(found["directions"].words)
-    alone = {"held out", "convergence", "directions", "outliers", "cells", "left out"}
+    alone = {"held out", "convergence", "directions", "outliers", "left out"}
     assert set(found.frames) == alone
     found = bl.check(saved("unconverged"), bl.grid(params=1e9, tokens=1e10))
     assert found.level == found["convergence"].level == "refuse"
@@ -146,31 +145,6 @@ def test_groups_are_sizes_or_finer_and_the_binomial_is_continued_to_fractions():
     assert at_most(3, 6, 0.9) < at_most(3.5, 6, 0.9) < at_most(4, 6, 0.9)
 
 
-def test_cells_find_the_one_that_differs():
-    fit, frame = saved("two_stages"), saved("two_stages").table.frame
-    off = (frame["params"] == 1.4e9) & (frame["ptpp"] == 31) & (frame["replay"] == 0.25)
-    cells = parts.judge_cells(with_losses(fit, frame["loss"] * np.where(off, 1.02, 1))).frame
-    worst = cells.loc[cells["miss"].abs().idxmax()]
-    assert (worst["params"], worst["ptpp"], worst["replay"]) == (1.4e9, 31, 0.25)
-    assert 0.015 < worst["miss"] < 0.025
-    assert worst["p"] > 0.999
-    assert parts.judge_cells(fit).frame["miss"].abs().max() < 0.004
-
-
-def test_bounds_at_a_later_stage_are_of_the_formula_and_violations_are_found():
-    fit, step = saved("two_stages"), np.log(279 / 15) / np.log(31 / 15)
-    one, two = (fit.table.query(f"ptpp == {p}").loss.mean() for p in (15, 31))
-    row = findings.stage_bounds(fit, FRENCH.query("ptpp >= 31").frame).loc[279]
-    wanted = [two - (step - 1) * (one - two), two]
-    assert row[["lower", "upper"]].tolist() == pytest.approx(wanted)
-    anchored, last = replace(fit, table=ANCHORED), ANCHORED.frame["ptpp"] == 279
-    assert findings.judge_bounds(anchored, None).level == "ok"
-    wrong = with_losses(anchored, ANCHORED.loss * np.where(last, 0.9, 1))
-    part = findings.judge_bounds(wrong, None)
-    assert part.level == "caution"
-    assert "no term F/P^eta can produce this" in part.words[-1]
-
-
 def test_outliers_are_named_and_the_forecast_without_them_is_narrower():
     """Runs of nine sizes, of which one lies 5 % above the law; one row of twenty."""
     sizes, rng = np.geomspace(1e8, 1.3e9, 9), np.random.default_rng(0)
@@ -220,7 +194,7 @@ def test_two_stages_do_not_determine_eta_and_anchors_do(name, rank, leaders):
 def test_the_information_is_of_the_derivatives_and_steps_of_walks_are_integrated_out(name):
     """Against that of coordinates and steps together, by differences of the loss."""
     fit = saved(name)
-    law, at, prior = fit.law_with_knots, fit.at, prior_draws(fit)
+    law, at, prior = fit.law_with_knots, fit.at, findings.prior_of(fit)
     names, matrix = findings.directions(fit, prior)
     x = law.covariates(fit.table)
     q = {n: np.median(v) for n, v in fit.values().items() if n in law.coordinates}
@@ -274,7 +248,7 @@ def test_share_of_variance():
 
 def test_more_curvature_than_the_prior_expects():
     fit, further = saved("curvature"), bl.grid(params=5e8, tokens=1e13)
-    prior = prior_draws(fit)["curve_B"]
+    prior = findings.prior_of(fit)["curve_B"]
     for away, levels in ((0, ("ok", "ok")), (8, ("caution", "refuse"))):
         middle = np.median(prior) + away * findings.spread(prior)
         moved = fit.draws.assign(curve_B=0 * fit.draws["curve_B"] + middle)

@@ -60,20 +60,16 @@ COMMANDS = {
     "derive": f"derive delphi_chinchilla.nc {OPEN} --flops 1e21,1e23 --loss 2.6,.1"
     " --at 'params=1e9 tokens=2e10' --levels .5,.9",
     "derive two": f"derive delphi_chinchilla.nc {OPEN} --loss 2.6 --against delphi_chinchilla.nc",
-    "floor": f"floor delphi_chinchilla.nc {OPEN} --flops 1e22 --slices 4",
     "recipes": f"recipes delphi_chinchilla.nc other.nc {OPEN} --flops 1e21,1e23",
     "recipes at": f"recipes delphi_chinchilla.nc other.nc {OPEN} --at 'params=1e9 tokens=1e10'",
-    "plan": f"{PLAN} --seed 3 --at 30,.6 --stop .002,1e9 --max-tokens 5e10",
+    "plan": f"{PLAN} --seed 3 --at 30,.6 --max-tokens 5e10",
     "plan infeasible": f"{PLAN} --seed 3".replace("1.85", "1.2"),
     "anchors": f"anchors delphi_chinchilla.nc {OPEN} --candidates 'params=2e8,2e9 tokens=2e9,2e10'"
-    " --targets 'params=3e10 tokens=1e11,1e12' --k 2 --gain variance",
+    " --targets 'params=3e10 tokens=1e11,1e12' --k 2",
     "anchors plan": f"anchors world_form3.nc {OPEN} --source world_source_form1.nc --gain plan"
     " --candidates 'params=241e6,1.4e9 tokens=1e9,1e10 replay=.3 ptpp=279' --budget 1e20"
     f" --cost adaptation --plan '{LIMITS}'",
-    "study": "study delphi.csv --law chinchilla --train 'scale < 3e19'"
-    " --pool '3e19 <= scale < 1e20' --targets 'scale >= 1e21' --designs random,cheapest --seeds 1"
-    " --draws 50 --tune 100 --jobs 1 --out study.csv",
-    "export": f"export delphi_chinchilla.nc c.json --draws 20 {OPEN}",
+    "export": f"export delphi_chinchilla.nc c.json {OPEN}",
     "report": f"report delphi_chinchilla.nc {OPEN} --rows delphi.csv --test 'scale >= 1e21'"
     " --question 'How low?'",
 }
@@ -88,12 +84,11 @@ NEEDS = {
 }
 """Files that a command reads, and the command that writes each."""
 WRITTEN = {"init": {"first"}, "export": {"c.json"}, "report": {"report.html"}}
-WRITTEN |= {"study": {"study.csv", "study.csv.cells"}}
 """Files that are not named by an option."""
 CODES = {"fit": 1, "check": 1, "check refused": 1}
-SAMPLED = ("fit", "backtest", "study", "check", "check refused")
+SAMPLED = ("fit", "backtest", "check", "check refused")
 """Commands that sample: the numbers depend on the processor."""
-SEARCHED = ("plan", "plan infeasible", "anchors plan", "derive", "derive two", "floor", "recipes")
+SEARCHED = ("plan", "plan infeasible", "anchors plan", "derive", "derive two", "recipes")
 """Commands whose numbers are searched: equal within their Monte Carlo error."""
 LONG = ("fit map", "report", "recipes", "derive two")
 
@@ -165,7 +160,6 @@ MISTAKES = {
         f"score delphi.csv {TRAIN} --grid '{GRID}'": "no column 'loss'",
         "check plain.nc --where 'params > 0'": "--where has no effect without --rows",
         "verify registered.json --where 'N > 0'": "--where has no effect without a table",
-        "floor plain.nc --flops 1e21 --loss 2": "give one of --flops, --loss and --grid",
         "report plain.nc --grid 'params=8e9 tokens=1e10' --compare form1": "needs a table",
         "score unconverged.nc --rows small.csv": "--allow-unconverged",
         "derive unconverged.nc": "--allow-unconverged",
@@ -190,7 +184,6 @@ MISTAKES = {
         f"{TRAIN} --out /no/fit.nc": "no folder /no",
         f"{TRAIN} --out /": "it is a folder",
         f"{TRAIN} --out fit.csv": "must end in .nc",
-        f"{TRAIN} --sampler pymc": "--sampler was removed",
     },
     "forecast delphi.csv": {
         "--law chinchilla": 'such as --train "ptpp <= 31"',
@@ -254,10 +247,6 @@ MISTAKES = {
         f"{FAR} --k 1 --plan '{LIMITS}' --source x.nc": "have no effect",
         "--targets 'N=30 D=1e11' --k 1": "params = 3e+10?",
     },
-    "study --seeds 1 --out s.csv": {
-        "--law form3": "--law, --columns and --where need a TABLE",
-        "delphi.csv --train 'scale > 0'": "--pool and --targets",
-    },
     "plan": {
         "--max-loss 1.8": "a plan needs --target, --source, --params",
         "--example paper --params 1e9": "--params has no effect on --example",
@@ -267,7 +256,6 @@ MISTAKES = {
         "--replay a": "--replay: cannot read 'a'",
         "--at 30": "--at: cannot read '30'",
         "--at 8,30": "--at 8,30: give numbers",
-        "--stop 1": "--stop: cannot read '1'",
         "--source walk.nc --explore a.html": "--explore shows one target and one source",
         "--baseline 1,2,3": "give a loss, or a loss and its sd",
         "--replay .9": "no plan within the evidence",
@@ -309,18 +297,17 @@ TEXTS = {
     "|Local exponents|reducible_N|searched 0.04942 to 6745 tokens per parameter",
     "derive plain.nc --flops 1e22 --search 500,1e4": "100 % on bound|further: --search 50,10000",
     "derive plain.nc --loss 1.75 --beyond-evidence": "not determined",
-    "floor plain.nc --loss 2.2,1.2": "Dependence on the floor E|flops",
     f"recipes plain.nc other.nc --at 'params=1e9 tokens=2e10' {OPEN}": "has the lowest loss",
     f"anchors plain.nc {POOL} {FAR} --k 3 --seed 4": "drawn at random: no gain gave better"
     " forecasts of measured losses; seed 4",
     f"anchors plain.nc {POOL} {FAR} --k 2 --where 'params == 2e9'": "All of one size",
     "anchors plain.nc --candidates pool.csv --k 2 " + FAR: "2 further rows are checkpoints of",
-    "export plain.nc coefficients.json": "Synthetic data|alpha|no draws: point forecasts only",
+    "export plain.nc coefficients.json": "Synthetic data|alpha",
     "compare french.csv --train 'ptpp <= 31' --test 'ptpp == 279' --laws form2,dcpt": "form2"
     "|Synthetic data|dcpt (transfer)|dcpt (oracle)|rmse|scored",
     "score french.csv --law form2 --method huber --train 'ptpp <= 31' --test 'ptpp == 279'": "% at"
     " most|bounds of the paper",
-    f"{PLAN} --at 30,.6 --stop .002,1e9 --max-tokens 5e10 --seed 3 --figure plan.png": "Synthetic"
+    f"{PLAN} --at 30,.6 --max-tokens 5e10 --seed 3 --figure plan.png": "Synthetic"
     " data|Plan: feasible|P(forgetting)|P(both) on held-out draws|Monte Carlo error: ATPP ± "
     "|In 57 synthetic worlds|bayeslaw check FIT --grid|fails with probability|yours"
     "|Under a cap of 50B tokens|Smallest budget by confidence|Sensitivity to the limits"
@@ -346,7 +333,7 @@ def test_help_has_an_example_of_each_command():
         text = run(command, "--help").stdout
         assert f"  bayeslaw {command} " in text
         assert "--json" in text
-        without_draws = {"verify", "export", "derive", "floor", "recipes", "init"}
+        without_draws = {"verify", "export", "derive", "recipes", "init"}
         assert ("--seed" in text) == (command not in without_draws)
 
 

@@ -44,7 +44,6 @@ def figures():
     medians = replace(found.deterministic, atpp=11.0, replay=0.45, p_both=0.2)
     chosen = {"atpp": 35.0, "replay": 0.9, "p_both": 0.9, "error": {"atpp_90": (32.0, 39.0)}}
     planned = replace(found, deterministic=medians, status="feasible", best=None, **chosen)
-    floors = bl.derive.floor_sensitivity
     scores = {"walk": bl.score(fc, test), "Huber": bl.score(point, test)}
     return {
         "forecast": lambda: plots.forecast(fit, test, **OPEN),
@@ -56,14 +55,10 @@ def figures():
         "overview": lambda: plots.overview(fit, test, **OPEN),
         "compute_optimal": lambda: plots.compute_optimal(fit, [1e20, 1e21], **OPEN),
         "observed": lambda: plots.observed(fc),
-        "pit": lambda: plots.pit(fc),
         "coverage": lambda: plots.coverage(fc),
         "residuals": lambda: plots.residuals(fc, fit.forecast(train, **OPEN)),
         "compare": lambda: plots.compare(pd.DataFrame(scores).T),
         "backtest": lambda: plots.backtest(backtest),
-        "prior_posterior": lambda: plots.prior_posterior(fit),
-        "ranks": lambda: plots.ranks(saved("tinycpt_form1")),
-        "floor_sensitivity": lambda: plots.floor_sensitivity(floors(fit, fc, slices=5, **OPEN)),
         "plan_landscape": lambda: plots.plan_landscape(planned, points=15),
         "plan_frontier": lambda: plots.plan_frontier(planned, points=6),
     }
@@ -96,14 +91,13 @@ def labels(figure):
 def test_figures_of_a_posterior_leave_nothing_behind():
     before, others, drawn = dict(mpl.rcParams), plt.get_fignums(), saved("plain").plot
     assert all(ax.get_xlabel() for ax in drawn.in_sample().axes)
-    assert drawn.ranks().axes
     assert plt.get_fignums() == others  # none is left to be shown twice
     assert dict(mpl.rcParams) == before
 
 
 def test_what_cannot_be_drawn_raises():
     bare = saved("plain").forecast(BEYOND)
-    for draw in (plots.observed, plots.pit, plots.coverage, plots.residuals):
+    for draw in (plots.observed, plots.coverage, plots.residuals):
         with pytest.raises(TableError, match="'loss'"):
             draw(bare)
     with pytest.raises(TableError, match="column 'tokens'"):

@@ -701,6 +701,17 @@ def test_new_sizes_of_joint_fits_have_correlated_effects(fits):
     assert found.spread.loc["target", "size"] > 0.5
 
 
+def test_the_effect_of_a_new_size_is_taken_where_the_plan_lies():
+    """With few sizes it depends on tokens, by the response of the law."""
+    target = saved("curvature")
+    source = replace(target, draws=target.draws.assign(L_ref=1.01 * target.draws["L_ref"]))
+    row = grid(params=4e9, tokens=8e10)
+    most, baseline = (float(np.median(fit.latent(row))) for fit in (target, source))
+    asked = {"max_loss": most, "max_forgetting": 0.01, "baseline": baseline, "confidence": 0.5}
+    asked |= {"params": 4e9, "replay_grid": [1.0], "noise": "latent", "allow_unconverged": True}
+    found = plan(target=target, source=source, **asked, beyond_evidence=True)
+    assert found.run.tokens == pytest.approx(found.tokens, rel=0.1)
+
 
 # -- choices, Monte Carlo error, and what binds ---------------------------------------------------
 

@@ -21,10 +21,11 @@ from bayeslaw import FileError, NotConverged, TableError, TableWarning, from_fra
 from bayeslaw.huber.point_fit import for_table
 from bayeslaw.inference.fitted import Convergence, diagnose
 from bayeslaw.inference.pools import load_posterior
-from bayeslaw.inference.storage import SCHEMA, prior_draws
+from bayeslaw.inference.storage import SCHEMA
 from bayeslaw.laws.priors import NOISE, override
 from bayeslaw.model.building import build
 from bayeslaw.model.effects import labels
+from bayeslaw.model.prior import draw_parameters
 from bayeslaw.model.spec import make_data
 from tests.support import DATA, JOINT, SAVED, TRUTH, on_bound, saved, small, stages
 
@@ -312,7 +313,7 @@ def test_a_prior_that_cannot_be_drawn_is_left_out():
     assert {*tree.children} == GROUPS - {"prior", "prior_predictive"}
     assert tree.attrs["prior"].startswith("not drawn: improper for ")
     with pytest.raises(bl.FitError, match=r"priors of .*E.* are flat and improper"):
-        prior_draws(fit)
+        draw_parameters(fit.spec, fit.at, 5, np.random.default_rng(0))
 
 
 def test_prior_predictive_is_that_of_the_model():

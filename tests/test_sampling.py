@@ -76,6 +76,7 @@ def test_true_parameters_are_recovered(seeds):
     assert held.sum() >= stats.binom(len(held), 0.9).ppf(0.001)
 
 
+@pytest.mark.slow
 def test_form3_passes_the_gate_on_the_papers_rows():
     posterior = fit("form3", support.paper_rows(), discrepancy="none", seed=0)
     assert len(support.paper_rows()) == 168
@@ -130,6 +131,7 @@ def test_the_law_transfer_is_recovered_with_correlated_errors():
     assert width[1] > width[0]
 
 
+@pytest.mark.slow
 def test_scales_and_correlation_of_joint_fits_are_recovered():
     for posterior, tau in zip(joint().values(), support.TAU, strict=True):
         low, high = np.quantile(posterior.draws["tau_run"], [0.005, 0.995])

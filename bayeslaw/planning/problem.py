@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 from scipy.ndimage import maximum_filter, minimum_filter
-from scipy.stats import binom
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.planning.grid import BLOCK, FAR, NODES, Curve, first, search
@@ -397,6 +396,7 @@ def monte_carlo(
     .. [1] W. J. Conover (1999). Practical Nonparametric Statistics, section 3.2. Wiley.
     """
     from arviz_stats.base import array_stats
+    from scipy.stats import binom
 
     draws, share = problem.draws, problem.rank / problem.draws
     if draws == 1:
