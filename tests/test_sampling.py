@@ -538,8 +538,9 @@ LONG = ["-m", "bayeslaw", "fit", DELPHI, "--law=chinchilla", "--chains=1", "--ou
 @pytest.mark.parametrize(
     ("args", "line", "ends"),
     [
+        ([*LONG, "--draws=100000"], "100,000 draws of each", (130, "", "interrupted")),
         # In its second round, with all the draws that a single chain is worth.
-        (LONG, "again with 8,000.*8,000 draws of each", (130, "", "interrupted")),
+        slow(LONG, "again with 8,000.*8,000 draws of each", (130, "", "interrupted")),
         slow(["-c", LOOP], "200,000 draws of", (-signal.SIGINT, "left\n", "KeyboardInterrupt")),
     ],
 )
