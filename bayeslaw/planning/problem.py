@@ -405,7 +405,7 @@ def monte_carlo(
     holds = problem.worst([place[0]], [place[1]])[0, 0] <= 0
     ess = array_stats.ess(holds[None].astype(float), method="mean")
     trials = round(float(np.clip(ess, 1, draws))) if np.isfinite(ess) else draws  # NaN: few draws
-    ends = binom.ppf((0.05, 0.95), trials, share) / trials
+    ends = np.asarray(binom.ppf((0.05, 0.95), trials, share)) / trials
     (low, left), (high, right) = smallest(problem, ratios, ends.tolist())
     if high == math.inf:  # other draws may have no plan
         most = max(likeliest(problem, ratios)[0] / draws, share)
