@@ -20,7 +20,7 @@ from bayeslaw.common.formatting import listed
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Fit, Pool
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.residuals import error_draws, new_size_effects
+from bayeslaw.inference.residuals import error_draws, new_size_effects, too_few_sizes
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model import effects
 from bayeslaw.model.effects import BASE
@@ -48,7 +48,8 @@ class PlannedRun:
     base: str | None = None  # without a label, a law that starts from one takes that of N and P
     unique_tokens: float | None = None  # without it, no tokens repeat
     seed: int = 0  # of the noise, and of random effects that are drawn
-    # Where the effect of a new size is taken, at one token per parameter.
+    # Where the effect of a new size is taken; by default at one token per parameter.
+    tokens: float | None = None
     replay: float = 0.5
 
     @property
@@ -56,11 +57,10 @@ class PlannedRun:
         """A row of the run, for random effects and noise.
 
         Only the effect of a new size depends on tokens and replay, and only if the fitted sizes are
-        too few for random effects: the law goes through them, so the forecast is shifted by its
-        response to theirs. Taking it at the plan itself moved no budget by more than a third of its
-        Monte Carlo error.
+        too few for random effects; see `moving_size_effect`.
         """
-        row = grid(params=self.params, tokens=self.params, replay=self.replay)
+        tokens = self.tokens or self.params
+        row = grid(params=self.params, tokens=tokens, replay=self.replay)
         others = {"ptpp": self.ptpp, "base": self.base, "unique_tokens": self.unique_tokens}
         return row.assign(**{name: value for name, value in others.items() if value is not None})
 
@@ -216,6 +216,19 @@ def _deviation(
             z = normals[level] if level in normals else rng.standard_normal(fit.count)
             parts[level] = fit.values()[f"tau_{level}"][:, 0] * z
     return parts
+
+
+def moving_size_effect(fit: Fit, run: PlannedRun) -> bool:
+    """Whether the effect of the planned size depends on tokens and replay.
+
+    The law goes through sizes that are too few for random effects, so the forecast is shifted by
+    its response to theirs; see `bayeslaw.inference.residuals.response`.
+    """
+    (size,) = effects.labels(run.row, "size")
+    return not isinstance(fit, PointFit) and any(
+        too_few_sizes(member) and size not in effects.labels(member.table.frame, "size")
+        for member, *_ in fit.by_member()
+    )
 
 
 def planned_size_effects(fit: Posterior, frame: pd.DataFrame, seed: Sequence[int]) -> Floats:

@@ -40,6 +40,7 @@ from bayeslaw.planning.planned_run import (
     deviations,
     extrapolations,
     farness,
+    moving_size_effect,
     planned_base,
     spread,
 )
@@ -62,6 +63,9 @@ from bayeslaw.tables.validation import BASE_LOSSES, check_units, label_texts
 
 MOST_DRAWS = 4000
 """Most paired draws, evenly spread."""
+PASSES, CLOSE = 4, 0.05
+"""Most repetitions of a plan with the effects of new sizes where it lies, and the distance in log
+tokens and replay at which they are near enough."""
 BASELINES = {
     "asymptote": "least source loss that pure replay can reach, draw by draw",
     "law": "source law's own loss at D = 0, draw by draw",
@@ -216,7 +220,7 @@ def plan(
         row = run.row.assign(**typical)
         words = extrapolations(request.fits, row, beyond_evidence=False)[1]
         raise TableError(f"plan: {words}")
-    solved = _solution(request, starts, far)
+    solved = _solution_with_sizes(request, starts, far)
     problem = solved.problems[request.noise]
     chosen, best, shown = solved.chosen, solved.best, solved.shown
     level, evidence, outside = _judged(request, shown, beyond_evidence or best is not None)
@@ -272,7 +276,7 @@ def plan(
         deterministic_problem=deterministic,
         replay_grid=ratios,
         far=far,
-        run=run,
+        run=solved.run,
     )
 
 
@@ -595,6 +599,7 @@ def baseline_draws(
 class _Solution:
     """The limits for paired draws, and their plan, or `best`, the likeliest choice, without one."""
 
+    run: PlannedRun  # with the tokens and the replay ratio at which effects of new sizes are taken
     problems: Mapping[str, Problem]  # on latent and on measured losses
     pairing: str
     noise: list[Noise]  # of each fit, for all of its draws
@@ -624,7 +629,7 @@ def _solution(
     starts: Sequence[float | Floats | str],
     far: RegularGridInterpolator | None,
 ) -> _Solution:
-    """The plan.
+    """The plan with the effects of new sizes at the tokens and replay of the request's run.
 
     `starts` are the baselines of the sources, unpaired; `far` is from `farness`. A plan within the
     evidence is searched first, unless the smallest budget of all lies there.
@@ -647,7 +652,7 @@ def _solution(
         for kind, problem in zip(NOISE, (latent, measured), strict=True)
     }
     chosen, best = _search(problems[request.noise], request.ratios)
-    solved = _Solution(problems, pairing, noise, chosen, best)
+    solved = _Solution(run, problems, pairing, noise, chosen, best)
     if far is None or (far.values > 0).all():
         return solved
     within = {kind: replace(problem, beyond=far) for kind, problem in problems.items()}
@@ -661,6 +666,27 @@ def _solution(
     if best is None:
         return replace(solved, likeliest=likeliest)
     return replace(solved, problems=within, best=likeliest)
+
+
+def _solution_with_sizes(
+    request: Request,
+    starts: Sequence[float | Floats | str],
+    far: RegularGridInterpolator | None,
+) -> _Solution:
+    """The plan with the effects of new sizes at the plan itself."""
+    solved = _solution(request, starts, far)
+    if not any(moving_size_effect(fit, request.run) for fit in request.fits.values()):
+        return solved
+    for _ in range(PASSES):
+        there, run = solved.shown, solved.run
+        if not 0 < there.tokens < math.inf:
+            break
+        moved = abs(math.log(there.tokens / (run.tokens or run.params)))
+        if max(moved, abs(there.replay - run.replay)) < CLOSE:
+            break
+        run = replace(run, tokens=there.tokens, replay=there.replay)
+        solved = _solution(replace(request, run=run), starts, far)
+    return solved
 
 
 def _search(problem: Problem, ratios: Floats) -> tuple[Choice, Choice | None]:

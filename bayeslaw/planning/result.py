@@ -219,7 +219,7 @@ class Plan(Choice):
     far : callable or None
         Of (log ATPP, replay ratio): positive beyond the evidence.
     run : PlannedRun
-        The run that is planned.
+        The run, with the tokens and the replay ratio at which the effect of a new size is taken.
     """
 
     status: str
