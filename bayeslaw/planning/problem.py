@@ -403,23 +403,19 @@ def monte_carlo(
         return {}, math.nan
     # What counts is whether the limits hold: parameters may mix more slowly, or noise dominate.
     holds = problem.worst([place[0]], [place[1]])[0, 0] <= 0
-    trials = draws
-    if 0 < holds.mean() < 1:
-        trials = min(draws, round(float(array_stats.ess(holds[None].astype(float), method="mean"))))
-    less, more = binom.ppf((0.05, 0.95), trials, share)
-    (low, left), (high, right) = smallest(
-        problem, ratios, [less / trials, min((more + 1) / trials, 1.0)]
-    )
-    if more == trials or high == math.inf:  # other draws may have no plan
+    ess = array_stats.ess(holds[None].astype(float), method="mean")
+    trials = round(float(np.clip(ess, 1, draws))) if np.isfinite(ess) else draws  # NaN: few draws
+    ends = np.asarray(binom.ppf((0.05, 0.95), trials, share)) / trials
+    (low, left), (high, right) = smallest(problem, ratios, ends.tolist())
+    if high == math.inf:  # other draws may have no plan
         most = max(likeliest(problem, ratios)[0] / draws, share)
         infeasible = float(binom.cdf(math.ceil(trials * share) - 1, trials, most))
-        high, right, ends = math.inf, place[1], (low, place[0])
+        right, width = place[1], (math.exp(place[0]) - math.exp(low)) / NORMAL_95
     else:
-        infeasible, ends = 0.0, (low, high)
-    widths = 2 * NORMAL_95 if high < math.inf else NORMAL_95
+        infeasible, width = 0.0, (math.exp(high) - math.exp(low)) / NORMAL_95 / 2
     return {
-        "atpp": float(np.diff(np.exp(ends))[0]) / widths,
-        "replay": abs(right - left) / widths,
+        "atpp": width,
+        "replay": abs(right - left) / NORMAL_95 / (2 if high < math.inf else 1),
         "atpp_90": (math.exp(low), math.exp(high)),
         "infeasible": infeasible,
         "ess": trials,
