@@ -8,6 +8,7 @@ losses. What is not supported says so in one line.
 """
 
 import dataclasses
+import json
 from collections.abc import Callable
 from functools import cache, partial
 from itertools import product
@@ -209,6 +210,15 @@ def forecast(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
     ]
     np.testing.assert_allclose(*spread, rtol=0.4)  # about four standard errors of 200 draws
     return latent, drawn.samples
+
+
+@consumer
+def shown(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
+    """Text names the law; the document is JSON."""
+    assert str(fit)
+    document = fit.shown().document
+    json.dumps(document)
+    return {name: value for name, value in document.items() if name in ("law", "rows_train")}
 
 
 @consumer

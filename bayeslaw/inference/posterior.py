@@ -22,7 +22,7 @@ from bayeslaw.inference.fitted import Convergence, FittedLaw
 from bayeslaw.inference.residuals import residual_draws, too_few_sizes
 from bayeslaw.inference.storage import to_datatree
 from bayeslaw.laws.adjustments import ANNEALED, RATE, UNIQUE
-from bayeslaw.laws.priors import NOISE
+from bayeslaw.laws.priors import FLOORS, NOISE
 from bayeslaw.model import effects
 from bayeslaw.model.building import build
 from bayeslaw.model.spec import make_data, make_spec
@@ -477,7 +477,8 @@ class Posterior(Showing, FittedLaw):
         ).priors
         if spec.priors == defaults:
             return "default"
-        shapes = {spec.priors[n].name for n in spec.law.priors if n not in NOISE}
+        of_law = {*spec.law.priors, *FLOORS} - {*NOISE}
+        shapes = {prior.name for name, prior in spec.priors.items() if name in of_law}
         return "flat" if shapes <= {"Flat", "HalfFlat", "Uniform"} else "own"
 
     def to_datatree(self, *, seed: int = 0, prior: int = 1000) -> xr.DataTree:
