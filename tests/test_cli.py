@@ -311,8 +311,7 @@ TEXTS = {
     " data|Plan: feasible|P(forgetting)|P(both) on held-out draws|Monte Carlo error: ATPP ± "
     "|In 57 synthetic worlds|bayeslaw check FIT --grid|fails with probability|yours"
     "|Under a cap of 50B tokens|Smallest budget by confidence|Sensitivity to the limits"
-    "|At its replay|keeps all limits with 80 %|Where its uncertainty comes from"
-    "|1e+09 more tokens lower the expected target loss by less than 0.002 nats",
+    "|Where its uncertainty comes from",
 }
 
 

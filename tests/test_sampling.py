@@ -417,7 +417,6 @@ MISTAKES = [
     ({"effects": "domian"}, LawError, "unknown effect 'domian'.*'domain'"),
     ({"priors": {"alhpa": "Flat()"}}, LawError, "unknown prior 'alhpa'; did you mean 'alpha'"),
     ({"drwas": 100}, FitError, "unknown setting 'drwas'; did you mean 'draws'"),
-    ({"noise": "size"}, FitError, r"was removed: .*; drop it\.$"),
     *[({"likelihood": "huber", "delta": delta}, FitError, "delta must be positive")
       for delta in (0, -1, np.nan)],
     *[({name: value}, FitError, rf"^{name}={re.escape(repr(value))}: give .*\.$")

@@ -6,6 +6,7 @@ runs, so that ``--help`` is fast.
 
 import inspect
 import json as jsons
+import os
 import shutil
 import sys
 import warnings
@@ -45,6 +46,9 @@ class Result:
     code: int = 0
 
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as of a shell."""
+
 type Command = Callable[..., Shown | Result]
 
 
@@ -54,9 +58,16 @@ def main() -> NoReturn:
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="replace")  # some terminals cannot encode every character
     try:
-        sys.exit(app())
-    except KeyboardInterrupt:
-        _interrupted()
+        try:
+            sys.exit(app())
+        except KeyboardInterrupt:
+            _interrupted()
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            # A thread of the sampler that waits for Python would panic while Python shuts down.
+            sys.stderr.flush()
+            os._exit(INTERRUPTED)
+        raise
 
 
 class _Group(TyperGroup):
@@ -74,7 +85,7 @@ class _Group(TyperGroup):
             _fail(error.format_message())
         except (BayeslawError, OSError, UnicodeDecodeError) as error:
             _fail(str(error))
-        if code == 130:
+        if code == INTERRUPTED:
             _interrupted()
         return sys.exit(code or 0) if settings.get("standalone_mode", True) else code
 
@@ -187,7 +198,7 @@ def _fail(text: str) -> NoReturn:
 
 def _interrupted() -> NoReturn:
     typer.echo("interrupted", err=True)
-    sys.exit(130)
+    sys.exit(INTERRUPTED)
 
 
 @contextmanager
