@@ -89,6 +89,7 @@ def test_draws_in_a_model_match_those_outside():
     assert stats.ks_2samp(inside.ravel(), outside).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_the_mode_stays_off_the_spike_at_sigma_zero():
     """With a free dof and flat noise priors the mode would be sigma = 0 on a few exact rows."""
     design = grid(params=[1e8, 1e9, 4e9], tokens=[1e9, 3e9, 1e10, 3e10, 1e11])

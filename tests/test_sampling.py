@@ -349,7 +349,7 @@ MODE = {"method": "map", "likelihood": "huber", "priors": "flat"}
 @on_bound
 @pytest.mark.parametrize(
     ("name", "bounds"),
-    [("chinchilla", "paper"), ("skaling", "prior"), ("dcpt", "paper"), ("form3", "prior"),
+    [("chinchilla", "paper"), ("form3", "prior"), slow("skaling", "prior"), slow("dcpt", "paper"),
      slow("form1", "prior"), slow("form2", "prior")],
 )  # fmt: skip
 def test_the_mode_reproduces_the_huber_fit(name, bounds):

@@ -81,21 +81,7 @@ def forecast(
     from bayeslaw.huber.point_fit import shown_points
 
     bands = opt.band_levels(levels)
-    if register is not None:
-        records.check_new(register, register_draws)
-        if method != "nuts":
-            raise BayeslawError(f"--register needs bands, which --method {method} does not have.")
-        if kind != "predictive":
-            raise BayeslawError("--register needs --kind predictive: measured losses have noise.")
-    else:
-        opt.refuse("without --register", register_draws=register_draws > 0)
-    if method != "nuts" and (levels, kind) != (LEVELS, "predictive"):
-        raise BayeslawError(f"--levels and --kind have no effect on --method {method}.")
-    if accuracy is None:
-        opt.refuse("without --accuracy", pairs=pairs)
-    elif method != "nuts" or kind != "predictive":
-        how = f"--method {method}" if method != "nuts" else f"--kind {kind}"
-        raise BayeslawError(f"--accuracy has no effect on {how}.")
+    _refuse_unused(register, register_draws, method, kind, levels, accuracy, pairs)
     measured = None if accuracy is None else read_pairs(accuracy, pairs, **choice.unit)
     if measured is not None and choice.rows is None and opt.is_posterior(source):
         choice = replace(choice, loss_unit=None, bytes_per_token=None)  # they are of the pairs
@@ -146,6 +132,35 @@ def forecast(
         whole += Shown(blocks=[quoted])
     document = {"backtest": quoted, "register": register, "sha256": sha256}
     return Result(opt.beside(fitted, whole, choice, rows).adding(out=out, **document), notes)
+
+
+def _refuse_unused(
+    register: Path | None,
+    register_draws: int,
+    method: str,
+    kind: str,
+    levels: str,
+    accuracy: Path | None,
+    pairs: str | None,
+) -> None:
+    """Refuse options that have no effect on what is asked."""
+    from bayeslaw.evaluate import records
+
+    if register is not None:
+        records.check_new(register, register_draws)
+        if method != "nuts":
+            raise BayeslawError(f"--register needs bands, which --method {method} does not have.")
+        if kind != "predictive":
+            raise BayeslawError("--register needs --kind predictive: measured losses have noise.")
+    else:
+        opt.refuse("without --register", register_draws=register_draws > 0)
+    if method != "nuts" and (levels, kind) != (LEVELS, "predictive"):
+        raise BayeslawError(f"--levels and --kind have no effect on --method {method}.")
+    if accuracy is None:
+        opt.refuse("without --accuracy", pairs=pairs)
+    elif method != "nuts" or kind != "predictive":
+        how = f"--method {method}" if method != "nuts" else f"--kind {kind}"
+        raise BayeslawError(f"--accuracy has no effect on {how}.")
 
 
 @command(

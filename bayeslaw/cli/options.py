@@ -315,6 +315,7 @@ def fit_or_load(
     sampling: Sampling,
     seed: int,
     bounds: Bounds = "paper",
+    *,
     measured: bool = False,
     near: bool = False,
     running: Path | None = None,

@@ -209,28 +209,20 @@ def plan(
     centres = [curve_of(fit, run, median=True) for fit in point or fits]
     middle = [start if isinstance(start, str) else float(np.median(start)) for start in starts]
     deterministic = request.problem(centres, middle)
-    points = sum(isinstance(fit, PointFit) for fit in point or fits)
-    described = "posterior medians of the reference coordinates"
-    described += ", and point fits as given" if points else ""
+    points = [isinstance(fit, PointFit) for fit in point or fits]
+    described = "point fits as given"
+    if not all(points):
+        medians = "posterior medians of the reference coordinates"
+        described = f"{medians}, and {described}" if any(points) else medians
     far = farness(request.fits, run)
-    # Too far in params or PTPP, wherever the plan may lie.
     if far is not None and not beyond_evidence and far.values.min() >= TOO_FAR - 1:
-        seen = next(fit.table.frame for fit in fits if fit.table is not None)
-        typical = {c: seen[c].median() for c in ("tokens", "replay") if c in seen}
-        row = run.row.assign(**typical)
-        words = extrapolations(request.fits, row, beyond_evidence=False)[1]
-        raise TableError(f"plan: {words}")
+        raise _too_far(request)
     solved = _solution_with_sizes(request, starts, far)
     problem = solved.problems[request.noise]
     chosen, best, shown = solved.chosen, solved.best, solved.shown
     level, evidence, outside = _judged(request, shown, beyond_evidence or best is not None)
     if level == "refuse":
-        near = solved.likeliest
-        within = f"P(both) is at most {near.p_both:.3f}" if near else "there is no run"
-        raise TableError(
-            f"no plan within the evidence: {within} there. Beyond it, at {digits(chosen.atpp)} "
-            f"ATPP and {100 * chosen.replay:.1f} % replay: {evidence}"
-        )
+        raise _no_evidence(solved, evidence)
     status = "feasible" if level == "ok" else "feasible, beyond the evidence"
     if solved.cheaper is not None:
         evidence = _judged(request, solved.cheaper, True)[1]
@@ -243,8 +235,8 @@ def plan(
     )
     shares = pd.DataFrame()
     if 0 < shown.tokens < math.inf:
-        streams = request.streams
-        shares = spread(request.fits, solved.noise, streams, run, shown.tokens, shown.replay)
+        of = request.streams, run, shown.tokens, shown.replay
+        shares = spread(request.fits, solved.noise, *of)
     return Plan(
         **vars(chosen),
         status="infeasible" if best is not None else status,
@@ -264,7 +256,7 @@ def plan(
         binds="" if best is None else binding_limits(problem, ratios),
         best=best,
         deterministic=choice_at(problem, *smallest(deterministic, ratios)[0]),
-        point="point fits as given" if points == len(point or fits) else described,
+        point=described,
         held_out=held_out,
         error=error,
         outside=outside,
@@ -277,6 +269,23 @@ def plan(
         replay_grid=ratios,
         far=far,
         run=solved.run,
+    )
+
+
+def _too_far(request: "Request") -> TableError:
+    """Of a run too far in params or PTPP, wherever the plan may lie."""
+    seen = next(fit.table.frame for fit in request.fits.values() if fit.table is not None)
+    typical = {c: seen[c].median() for c in ("tokens", "replay") if c in seen}
+    row = request.run.row.assign(**typical)
+    return TableError(f"plan: {extrapolations(request.fits, row, beyond_evidence=False)[1]}")
+
+
+def _no_evidence(solved: "_Solution", evidence: str) -> TableError:
+    near, chosen = solved.likeliest, solved.chosen
+    within = f"P(both) is at most {near.p_both:.3f}" if near else "there is no run"
+    return TableError(
+        f"no plan within the evidence: {within} there. Beyond it, at {digits(chosen.atpp)} "
+        f"ATPP and {100 * chosen.replay:.1f} % replay: {evidence}"
     )
 
 

@@ -193,14 +193,7 @@ def _curves(
     starting = not isinstance(fit, PointFit) and any(law.departure for law in laws)
     based = ["base"] if "base" in frame and starting else []
     kept = [*columns, *adjusted]
-    groups = frame.groupby([c for c in kept if c != "tokens"] or np.zeros(len(frame)))
-    paths = []
-    for _, rows in groups:
-        low, high = rows["tokens"].min(), rows["tokens"].max()
-        tokens = np.geomspace(low, high, POINTS if high > low else 1)
-        first = {c: rows[c].iloc[0] for c in (*kept, *based, "panel")}
-        paths.append(pd.DataFrame(first | {"tokens": tokens}))
-    curves = predicted(pd.concat(paths, ignore_index=True))
+    curves = predicted(_paths(frame, kept, [*based, "panel"]))
     # A curve ends where the tokens fall or their distinct ones change.
     ends = curves["tokens"].diff() <= 0
     ends |= curves[UNIQUE].diff().fillna(0) != 0 if UNIQUE in curves else False
@@ -234,6 +227,17 @@ def _curves(
     shades = [Patch(label=name, **SHADES[name]) for name in reach]
     legend(figure, [*_handles(kinds, points), *shades])
     return figure
+
+
+def _paths(frame: pd.DataFrame, kept: Sequence[str], labels: Sequence[str]) -> pd.DataFrame:
+    """Rows along the tokens of each group of rows that agree in the other columns `kept`."""
+    paths = []
+    for _, rows in frame.groupby([c for c in kept if c != "tokens"] or np.zeros(len(frame))):
+        low, high = rows["tokens"].min(), rows["tokens"].max()
+        tokens = np.geomspace(low, high, POINTS if high > low else 1)
+        first = {c: rows[c].iloc[0] for c in (*kept, *labels)}
+        paths.append(pd.DataFrame(first | {"tokens": tokens}))
+    return pd.concat(paths, ignore_index=True)
 
 
 def _near_sizes(sizes: pd.Series) -> pd.Series:

@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -104,6 +104,58 @@ class Report(Page):
     @property
     def html(self) -> str:
         return rendered("report.html", page=self)
+
+
+type Draw = Callable[[str, Figure, str], str]
+"""Put a figure with its alternative text on the page; its name."""
+
+
+def _scores(scores: pd.DataFrame, point: PointFit, fitted: int, scored: int) -> Shown:
+    bounds = ", ".join(f"{n} = {v:g}" for n, v in point.at_bounds.items())
+    words = (
+        "The posterior is scored by its median and its bands, a Huber fit of the same law by "
+        f"its prediction; {100 * point.agreeing:.0f} % of its starts agree."
+    )
+    words += f" On a bound: {bounds}." if bounds else ""
+    counted = scores.assign(rows=fitted, scored=scored, note="")
+    meanings = [f"{name}: {meaning}." for name, meaning in MEANINGS.items()]
+    blocks = [words, *shown_comparison(counted).blocks, meanings]
+    return Shown("Scores on the held-out rows", blocks)
+
+
+def _calibration(fc: Forecast, fitted: Forecast, inside: Mapping[float, int], draw: Draw) -> Shown:
+    loss = fc.frame["loss"].to_numpy()
+    residual = 100 * (loss / fc.median - 1)
+    spread = f"from {residual.min():+.2f} to {residual.max():+.2f} %"
+    held = [f"{inside[level]} in the {100 * level:g} % band" for level in LEVELS]
+    alts = {
+        "observed": f"Measured against forecast loss for {len(loss)} rows; measured less "
+        f"forecast runs {spread}.",
+        "coverage": f"Coverage by nominal level, of {len(loss)} losses: {', '.join(held)}.",
+        "residuals": f"Residuals of held-out rows: mean {residual.mean():+.2f} %, {spread}, "
+        "against the covariates that vary; training rows behind them.",
+    }
+    drawn = {"observed": plots.observed(fc), "coverage": plots.coverage(fc)}
+    drawn |= {"residuals": plots.residuals(fc, fitted)}
+    figures = [draw(name, figure, alts[name]) for name, figure in drawn.items()]
+    return Shown("Calibration", _coverage(inside, len(loss)), figures=figures)
+
+
+def _laws(comparison: pd.DataFrame, draw: Draw) -> Shown:
+    best = row_name(comparison["rmse_log"].idxmin())
+    alt = f"Scores of {len(comparison)} laws on the held-out rows; smallest RMSE of log loss: "
+    alt += f"{best}, {comparison['rmse_log'].min():.4f}."
+    figures = [draw("compare", plots.compare(comparison), alt)]
+    return replace(shown_comparison(comparison), figures=figures)
+
+
+def _plan(plan: Plan, draw: Draw) -> Shown:
+    whole, alt = plan.shown(), answer(plan)
+    figures = [
+        draw("plan_landscape", plots.plan_landscape(plan), alt),
+        draw("plan_frontier", plots.plan_frontier(plan), alt),
+    ]
+    return replace(whole, title="Plan", blocks=[Note(whole.title), *whole.blocks], figures=figures)
 
 
 @step("report: forecasts and figures")
@@ -214,33 +266,11 @@ def report(
     }
     scores = None
     if measured:
-        by_fit = {"posterior": score(fc, table), "Huber point fit": score(point, table)}
-        scores = pd.DataFrame(by_fit).T
-        bounds = ", ".join(f"{n} = {v:g}" for n, v in point.at_bounds.items())
-        words = (
-            "The posterior is scored by its median and its bands, a Huber fit of the same law by "
-        )
-        words += f"its prediction; {100 * point.agreeing:.0f} % of its starts agree."
-        words += f" On a bound: {bounds}." if bounds else ""
-        counted = scores.assign(rows=len(training), scored=len(frame), note="")
-        meanings = [f"{name}: {meaning}." for name, meaning in MEANINGS.items()]
-        blocks = [words, *shown_comparison(counted).blocks, meanings]
-        sections["scores"] = Shown("Scores on the held-out rows", blocks)
-        residual = 100 * (frame["loss"].to_numpy() / median - 1)
-        spread = f"from {residual.min():+.2f} to {residual.max():+.2f} %"
-        held = [f"{inside[level]} in the {100 * level:g} % band" for level in LEVELS]
-        alts = {
-            "observed": f"Measured against forecast loss for {len(frame)} rows; measured less "
-            f"forecast runs {spread}.",
-            "coverage": f"Coverage by nominal level, of {len(frame)} losses: {', '.join(held)}.",
-            "residuals": f"Residuals of held-out rows: mean {residual.mean():+.2f} %, {spread}, "
-            "against the covariates that vary; training rows behind them.",
-        }
-        drawn = {"observed": plots.observed(fc), "coverage": plots.coverage(fc)}
-        drawn |= {"residuals": plots.residuals(fc, fitted)}
-        counts = _coverage(inside, len(frame))
-        figures = [draw(name, figure, alts[name]) for name, figure in drawn.items()]
-        sections["calibration"] = Shown("Calibration", counts, figures=figures)
+        scores = pd.DataFrame(
+            {"posterior": score(fc, table), "Huber point fit": score(point, table)}
+        ).T
+        sections["scores"] = _scores(scores, point, len(training), len(frame))
+        sections["calibration"] = _calibration(fc, fitted, inside, draw)
 
     # -- parameters, laws, plan -------------------------------------------------------------------
     for member in members:
@@ -250,20 +280,9 @@ def report(
         section = replace(member.shown(), title=title, figures=[f"formula{name}"])
         sections[f"parameters{name}".replace(" ", "-")] = section
     if comparison is not None:
-        best = row_name(comparison["rmse_log"].idxmin())
-        alt = f"Scores of {len(comparison)} laws on the held-out rows; smallest RMSE of log loss: "
-        alt += f"{best}, {comparison['rmse_log'].min():.4f}."
-        figures = [draw("compare", plots.compare(comparison), alt)]
-        sections["laws"] = replace(shown_comparison(comparison), figures=figures)
+        sections["laws"] = _laws(comparison, draw)
     if plan is not None:
-        alt = answer(plan)
-        figures = [
-            draw("plan_landscape", plots.plan_landscape(plan), alt),
-            draw("plan_frontier", plots.plan_frontier(plan), alt),
-        ]
-        whole = plan.shown()
-        blocks = [Note(whole.title), *whole.blocks]
-        sections["plan"] = replace(whole, title="Plan", blocks=blocks, figures=figures)
+        sections["plan"] = _plan(plan, draw)
 
     # -- top and end ------------------------------------------------------------------------------
     summary = _summary(fit, fc, scores, inside, plan, backtest)
