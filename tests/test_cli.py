@@ -431,7 +431,7 @@ def test_a_report_of_a_table_compares_laws_and_plans():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_evsi_compares_flops_saved_with_flops_spent(monkeypatch):
-    monkeypatch.setattr("bayeslaw.design.anchors.refit", partial(refit, draws=100, tune=150))
+    monkeypatch.setattr("bayeslaw.design.study.refit", partial(refit, draws=100, tune=150))
     line = COMMANDS["anchors plan"].replace("--budget 1e20", "--k 2")
     run(f"{line} --out same.csv")
     found = result(f"{line} --evsi 2 --jobs 1 --against same.csv")

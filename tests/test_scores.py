@@ -311,7 +311,8 @@ def test_mistakes_of_comparisons_backtests_and_cross_validation():
 @pytest.mark.slow
 def test_loo_agrees_with_refits():
     """PSIS against twenty refits, each without one row."""
-    how = {"chains": 2, "draws": 500, "tune": 300, "retry": False}
+    # With 500 draws of a refit the error of one row is .3 by chance; with these it is half of it.
+    how = {"chains": 2, "draws": 2000, "tune": 500, "retry": False}
     exact, quick = bl.cross_validate(saved("plain"), "row", folds=20, **how), bl.loo(saved("plain"))
     good = quick.reliable
     assert good.mean() > 0.8

@@ -187,9 +187,9 @@ def test_truths_are_ranked_uniformly_and_planted_faults_are_found(monkeypatch):
         sigma = fit.scale(frame)
         return fit.spec.likelihood.sample(rng, sigma.shape, sigma, fit.values())
 
-    # The variance of 40 uniform ranks has a relative sd of .14; here it falls to about .3.
+    # The variance of 40 uniform ranks has a relative sd of .14; here it falls to about .4.
     monkeypatch.setattr(residuals, "error_draws", independent)
-    assert table.loc["change", "spread"] > 0.5 > envelope(**runs).loc["change", "spread"]
+    assert table.loc["change", "spread"] > 0.6 > envelope(**runs).loc["change", "spread"]
     monkeypatch.undo()
 
     def forgetful(fit, frame, rng, training=False):
