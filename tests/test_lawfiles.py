@@ -89,6 +89,7 @@ BAD = [
     ("alpha*log(N)", "2*log(N)", "has no parameter; a term has one"),
     ('alpha*log(N)"', 'alpha*log(N)"\nalong = "D"', "unknown covariate 'D'.* Valid: N"),
     ('alpha*log(N)"', 'alpha*log(N)"\nexponent = "alhpa"', "did you mean 'alpha'"),
+    ('alpha*log(N)"', 'alpha*log(N)"\ngate = "depth rate"', r"is not alpha\*\(1 - depth\*sigm"),
     ("alpha*log(N)", "alpha*log(N) + mu*log(D)", "no prior for 'mu'"),
     ('alpha*log(N)"', 'alpha*log(N) + beta"\nexponent = "beta"', "slope along N does not"),
     *(("log(N)", f"log(N){bad}", "a number in it is not finite") for bad in NOT_FINITE),

@@ -427,3 +427,29 @@ def test_a_saved_fit_is_the_one_that_was_made(name, tmp_path):
 
 def members(fit: Any) -> list[bl.Posterior]:
     return [*fit.members.values()] if isinstance(fit, bl.Pool) else [fit]
+
+
+NEED_LOSSES = ("loo", "check", "datatree")
+BARE = ("plain", "groups", "columns", "rates", "form1n", "transfer", "pool")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the fits are of losses of other domains")
+@pytest.mark.parametrize(("name", "use"), [*product(BARE, CONSUMERS)])
+def test_a_fit_without_its_losses_gives_the_same_or_refuses(name, use, tmp_path):
+    case, found = OPTIONS[name](), []
+    case.fit.save(tmp_path / "fit.nc", losses=False)
+    for place, fit in (("whole", case.fit), ("bare", bl.load(tmp_path / "fit.nc"))):
+        folder = tmp_path / place
+        folder.mkdir()
+        try:
+            found.append(CONSUMERS[use](case, fit, case.rows, folder))
+        except bl.BayeslawError as error:
+            found.append(str(error))
+    if (name, use) in SAYS:
+        assert SAYS[name, use] in found[0]
+        assert found[0] == found[1]
+    elif use in NEED_LOSSES:
+        assert found[1].endswith("the fit was saved without its losses; this needs them.")
+    else:
+        np.testing.assert_equal(found[1], found[0])
