@@ -35,11 +35,14 @@ def ranks(setting: dict[str, Any], simulations: int, seeds: int, sampler: dict) 
         for seed in range(seeds)
     ]
     every = pd.concat([part.ranks for part in parts], ignore_index=True)
-    found = bl.Calibration(every, sum(part.failed for part in parts))
+    divergent = [share for part in parts for share in part.divergent]
+    found = bl.Calibration(every, sum(part.failed for part in parts), divergent)
     table = found.envelope()
     return {
         "simulations": len(found.ranks),
         "left out": found.failed,
+        "diverging": sum(share > 0 for share in divergent),
+        "above .1 %": sum(share > 0.001 for share in divergent),
         "quantities": len(table),
         "inside": int(table["inside"].sum()),
         "largest excess": table["excess"].max(),

@@ -225,6 +225,13 @@ def test_each_part_of_the_gate():
         assert Convergence(**GATE | spoilt).failures == (says,)
 
 
+def test_one_transition_of_a_thousand_may_diverge_and_is_told():
+    few = Convergence(**GATE | {"divergences": 2, "transitions": 2000})
+    assert few.ok
+    assert "2 of 2,000 transitions diverged" in str(few)
+    assert not Convergence(**GATE | {"divergences": 3, "transitions": 2000}).ok
+
+
 def test_diagnostics_are_those_of_arviz(posterior):
     """Of the log losses at the fitted rows and of the scale of noise."""
     draws, got = posterior.draws, posterior.convergence

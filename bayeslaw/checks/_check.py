@@ -286,7 +286,7 @@ def judge_convergence(fit: Posterior) -> Finding:
     frame = fit.summary()[["rhat", "ess_bulk", "ess_tail"]].rename_axis("name")
     facts = {"divergences": gate.divergences, "bfmi": gate.bfmi, "failures": list(gate.failures)}
     text = f"R-hat at most {gate.rhat:.3f}, ESS at least {min(gate.ess_bulk, gate.ess_tail):.0f}, "
-    text += f"no divergences, E-BFMI {gate.bfmi:.2f}."
+    text += f"{gate.diverged}, E-BFMI {gate.bfmi:.2f}."
     if not gate.ok:
         text = f"The sampler has not converged ({'; '.join(gate.failures)}), so the other findings "
         text += "are not reliable: fit again with more tune and draws."

@@ -23,7 +23,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
 from bayeslaw.common.errors import FitError, argument, unknown
 from bayeslaw.common.progress import say, showing, step
-from bayeslaw.inference.fitted import MAX_RHAT, MIN_ESS, Convergence, diagnose, failing
+from bayeslaw.inference.fitted import MAX_DIVERGENT, MAX_RHAT, MIN_ESS, Convergence, diagnose, failing
 from bayeslaw.laws.priors import PriorLike
 from bayeslaw.model.density import Density, make_density
 from bayeslaw.model.discrepancy import Discrepancy
@@ -33,7 +33,7 @@ from bayeslaw.model.spec import Data
 FIRST, LAST, TRIES = 500, 8000, 5
 """Draws per chain at first and at most, and most runs, of which the later follow the check."""
 SMALL_STEPS = 0.99
-"""Target acceptance after divergent transitions."""
+"""Target acceptance after too many divergent transitions."""
 STARTS, STEPS, LARGE = 6, 1000, 1e10
 """Ascents to the mode, most steps of one, and minus the log density where it is not finite."""
 DIFFERENCE = 1e-4
@@ -187,7 +187,8 @@ def sample(domains: Mapping[str, Data], settings: Settings) -> Sampled:
             if convergence.ok or not left or most:
                 break
             # With the same steps, more draws would only have more divergences.
-            if settings.retry and (convergence.divergences or left == 1 or draws >= LAST):
+            diverging = convergence.divergences > MAX_DIVERGENT * convergence.transitions
+            if settings.retry and (diverging or left == 1 or draws >= LAST):
                 accept = max(accept, SMALL_STEPS)
             if not settings.draws:
                 draws = _needed(convergence, draws)

@@ -353,7 +353,7 @@ def _summary(
         *([] if backtest is None else [backtest.looking(fit.table, frame)]),
         *([] if plan is None else [answer(plan)]),
         f"{state}: largest R-hat {diagnostics.rhat:.3f}, smallest effective sample size {ess:.0f}, "
-        f"{diagnostics.divergences} divergences.",
+        f"{diagnostics.diverged}.",
         f"A 90 % band contains a new measured loss with 90 % probability if the law (with {words} "
         "discrepancy), the priors and the likelihood are right. Calibration on held-out rows tests "
         "whether they are.",

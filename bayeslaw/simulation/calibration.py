@@ -9,7 +9,7 @@ in new groups, and the joint log likelihood, which detects errors that the param
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -64,6 +64,8 @@ class Calibration(Showing):
         ``loss 3``, later losses of a fitted run, and ``change``, the log of these two's ratio.
     failed : int
         Number of simulations that are left out, since R-hat of their posterior exceeds 1.05.
+    divergent : sequence of float
+        Share of divergent transitions of each simulation's posterior.
 
     References
     ----------
@@ -75,6 +77,7 @@ class Calibration(Showing):
 
     ranks: pd.DataFrame
     failed: int
+    divergent: Sequence[float]
 
     def envelope(self, level: float = 0.95, seed: int = 0) -> pd.DataFrame:
         """Test of uniformity: the ECDF of the ranks against its simultaneous envelope.
@@ -156,7 +159,7 @@ def calibrate(
     spec = specify(law, blank, chosen)
     truth, losses = _prior(spec, blank, ahead, simulations, seed)
     rng = np.random.default_rng([seed, 1])
-    rows, failed = [], 0
+    rows, divergent, failed = [], [], 0
     for i in each(range(len(losses)), "simulations", chosen.progress):
         loss = losses[i]
         if not (np.isfinite(loss).all() and (loss > 0).all()):
@@ -187,7 +190,8 @@ def calibrate(
             kept = draws[apart] * (fault or {}).get(name, 1.0)
             ranks[name] = float((np.sum(kept < true[name]) + rng.random()) / (len(kept) + 1))
         rows.append(ranks)
-    return Calibration(pd.DataFrame(rows), failed)
+        divergent.append(fit.convergence.divergences / fit.convergence.transitions)
+    return Calibration(pd.DataFrame(rows), failed, divergent)
 
 
 def _labelled(law: Law, values: Mapping[str, list[float]], label: str) -> pd.DataFrame:
