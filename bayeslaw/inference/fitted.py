@@ -23,7 +23,7 @@ EXTENSION = "extension_seed"
 """Setting of a posterior without losses; see `FittedLaw.extension_seed`."""
 MAX_RHAT, MIN_ESS, MIN_BFMI = 1.01, 400, 0.3
 MAX_DIVERGENT = 0.001
-"""Largest share of divergent transitions; posteriors with fewer are calibrated (docs/results.md)."""
+"""Largest share of divergent transitions: posteriors with fewer were found calibrated (SBC)."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,11 @@ class Convergence:
         return f"{line}. Not converged by themselves, so not to be read: {slow}" if slow else line
 
     @property
+    def diverging(self) -> bool:
+        """Whether more transitions diverged than may."""
+        return self.divergences > MAX_DIVERGENT * self.transitions
+
+    @property
     def diverged(self) -> str:
         """How many transitions diverged, in words."""
         if not self.divergences:
@@ -64,9 +69,7 @@ class Convergence:
             f"R-hat {self.rhat:.3f} > {MAX_RHAT}": self.rhat <= MAX_RHAT,
             f"bulk ESS {self.ess_bulk:.0f} < {MIN_ESS}": self.ess_bulk >= MIN_ESS,
             f"tail ESS {self.ess_tail:.0f} < {MIN_ESS}": self.ess_tail >= MIN_ESS,
-            f"{self.divergences} divergences": (
-                self.divergences <= MAX_DIVERGENT * self.transitions
-            ),
+            f"{self.divergences} divergences": not self.diverging,
             f"E-BFMI {self.bfmi:.2f} < {MIN_BFMI}": self.bfmi >= MIN_BFMI,
         }
         return tuple(words for words, ok in passed.items() if not ok)

@@ -23,7 +23,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
 from bayeslaw.common.errors import FitError, argument, unknown
 from bayeslaw.common.progress import say, showing, step
-from bayeslaw.inference.fitted import MAX_DIVERGENT, MAX_RHAT, MIN_ESS, Convergence, diagnose, failing
+from bayeslaw.inference.fitted import MAX_RHAT, MIN_ESS, Convergence, diagnose, failing
 from bayeslaw.laws.priors import PriorLike
 from bayeslaw.model.density import Density, make_density
 from bayeslaw.model.discrepancy import Discrepancy
@@ -187,8 +187,7 @@ def sample(domains: Mapping[str, Data], settings: Settings) -> Sampled:
             if convergence.ok or not left or most:
                 break
             # With the same steps, more draws would only have more divergences.
-            diverging = convergence.divergences > MAX_DIVERGENT * convergence.transitions
-            if settings.retry and (diverging or left == 1 or draws >= LAST):
+            if settings.retry and (convergence.diverging or left == 1 or draws >= LAST):
                 accept = max(accept, SMALL_STEPS)
             if not settings.draws:
                 draws = _needed(convergence, draws)
