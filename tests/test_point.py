@@ -12,8 +12,8 @@ from scipy.optimize import least_squares
 from scipy.special import huber
 
 from bayeslaw import FitError, FitWarning, TableError, fit_huber, from_frame, load_law, read_table
+from bayeslaw.huber.bases import for_table
 from bayeslaw.huber.descent import Objective, bounded_steps
-from bayeslaw.huber.point_fit import for_table
 from bayeslaw.simulation.worlds import simulate
 from tests import support
 from tests.support import DATA, DESIGN, LAWS, delphi, made, miss, on_bound, small, truth_of
