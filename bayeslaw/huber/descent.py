@@ -2,14 +2,9 @@
 
 Each iteration of a descent (`polish`) takes a Levenberg-Marquardt step of all parameters within
 their bounds, then solves for the linear parameters again with the exponents fixed (`refit_linear`),
-as in variable projection [1]_: along the narrow curved valleys of these laws the optimal amounts
-are exponential functions of the exponents, so a straight step leaves the valley. Without the refit
-a descent takes up to ten times as many steps.
-
-References
-----------
-.. [1] G. H. Golub and V. Pereyra (1973), The differentiation of pseudo-inverses and nonlinear least
-   squares problems whose variables separate, SIAM Journal on Numerical Analysis 10, 413-432.
+as in variable projection (Golub and Pereyra, 1973): along the narrow curved valleys of these laws
+the optimal amounts are exponential functions of the exponents, so a straight step leaves the
+valley. Without the refit a descent takes up to ten times as many steps.
 """
 
 import math

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from bayeslaw.common.arrays import Floats
+from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning, unknown
 from bayeslaw.common.formatting import count, digits
@@ -334,29 +334,44 @@ def fit_huber(
             best = int(np.argmin(values))
     if not np.isfinite(values[best]):
         raise FitError(f"{table.name}: no start of {law.name} gave a finite objective.")
-    at_bounds = objective.on_bound(points[best])
-    if at_bounds:
-        names = ", ".join(f"{name} = {value:g}" for name, value in at_bounds.items())
-        warnings.warn(
-            f"{law.name} on {table.name}: the optimum lies on a bound ({names}).",
-            FitWarning,
-            stacklevel=2,
-        )
     agreeing = agree(values, len(table))
     same = solutions(objective, points[best], ends[agreeing])
+    says = "the optimum lies on a bound ({})"
+    return fit_at(same, objective, law, table, says, starts, agreeing, bounds=bounds)
+
+
+def fit_at(
+    points: Floats,
+    objective: Objective,
+    law: Law,
+    table: LossTable,
+    says: str,
+    starts: int,
+    agreeing: Bools,
+    *,
+    bounds: Bounds,
+    rtol: float = 1e-9,
+) -> PointFit:
+    """The fit at the first of some points of one value; a warning `says` if it is on a bound."""
+    at_bounds = objective.on_bound(points[0], rtol)
+    if at_bounds:
+        names = ", ".join(f"{name} = {value:g}" for name, value in at_bounds.items())
+        words = f"{law.name} on {table.name}: {says.format(names)}."
+        warnings.warn(words, FitWarning, stacklevel=4)
+    known = [objective.paper(point) for point in points]
     return PointFit(
         law=law,
-        parameters=objective.paper(points[best]),
+        parameters=known[0],
         at=objective.at,
-        objective=float(values[best]) / len(table),
-        delta=delta,
+        objective=float(objective.value(objective.residuals(points[:1]))[0]) / len(table),
+        delta=objective.delta,
         starts=starts,
-        polished=len(points),
+        polished=len(agreeing),
         agreeing=float(agreeing.mean()),
         at_bounds=at_bounds,
         table=table,
         bounds=bounds,
-        solutions=[objective.paper(point) for point in same],
+        solutions=known,
     )
 
 

@@ -1,6 +1,5 @@
 """The mode of a posterior density: maximum a posteriori estimates."""
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,9 +9,8 @@ from scipy.special import logit
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.common.errors import FitWarning
 from bayeslaw.huber.descent import AGREE, Objective, screened_starts
-from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.huber.point_fit import PointFit, fit_at
 from bayeslaw.laws.priors import FLOOR, Prior
 from bayeslaw.laws.tape import FUNCTIONS as F
 from bayeslaw.laws.tape import Tape, stack
@@ -76,30 +74,10 @@ def fit_map(spec: Spec, table: LossTable, *, delta: float = DELTA, seed: int = 0
     for end in ends[: agree.sum()]:
         pairs = zip(names, supports, end.x, strict=True)
         q = {name: on_the_line(support, value)[0] for name, support, value in pairs}
-        same.append(law.amounts(q, objective.at))
-    solutions = [{n: float(v) for n, v in law.rescale(p, objective.at).items()} for p in same]
-    vector = objective.point(same[0])
-    bounds = objective.on_bound(vector, rtol=1e-4)
-    if bounds:
-        hit = ", ".join(f"{name} = {value:g}" for name, value in bounds.items())
-        warnings.warn(
-            f"{law.name} on {table.name}: the mode runs to a bound ({hit}); it is not interior.",
-            FitWarning,
-            stacklevel=3,
-        )
-    return PointFit(
-        law=law,
-        parameters=solutions[0],
-        at=objective.at,
-        objective=float(objective.value(objective.residuals(vector[None]))[0]) / len(table),
-        delta=delta,
-        starts=SCREENED,
-        polished=len(ends),
-        agreeing=float(agree.mean()),
-        at_bounds=bounds,
-        table=table,
-        bounds="prior",
-        solutions=solutions,
+        same.append(objective.point(law.amounts(q, objective.at)))
+    says = "the mode runs to a bound ({}); it is not interior"
+    return fit_at(
+        *(np.array(same), objective, law, table, says, SCREENED, agree), bounds="prior", rtol=1e-4
     )
 
 
