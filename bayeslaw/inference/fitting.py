@@ -146,7 +146,7 @@ def fit(
         Say what is done: on one bar on a terminal or in a notebook, and in lines on stderr
         elsewhere. By default only on a terminal or in a notebook.
     retry : bool
-        Whether to sample with a target acceptance of .99 after divergent transitions, and once more
+        Whether to sample with smaller steps after too many divergent transitions, and once more
         if the convergence check fails; on by default.
 
     Returns
