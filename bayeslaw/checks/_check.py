@@ -30,7 +30,7 @@ from bayeslaw.common.progress import step
 from bayeslaw.evaluate.cross_validation import loo
 from bayeslaw.inference.fitting import refit
 from bayeslaw.inference.pools import Pool, with_draws
-from bayeslaw.inference.posterior import Forecast, Posterior, ends
+from bayeslaw.inference.posterior import Forecast, Posterior
 from bayeslaw.inference.residuals import innovations, residual
 from bayeslaw.model import effects
 from bayeslaw.tables.hull import NEAR, axes, decades, displacement
@@ -212,15 +212,12 @@ def judged_rows(fc: Forecast, rows: LossTable) -> pd.DataFrame:
     """Each measured row against its bands; `far` marks the farther half of the groups."""
     # `far_pit`, the same in all rows: predictive P(their mean log loss < the measured one).
     samples, measured = np.log(fc.samples), np.log(rows.loss)
-    frame = fc.positions[["decades"]].reset_index(drop=True)
-    frame = frame.assign(
+    bands = fc.to_frame((0.5, 0.9)).reset_index(drop=True)
+    frame = bands[["decades", "inside_50", "inside_90"]].assign(
         group=grouped(rows.frame),
         error=np.median(samples, axis=0) - measured,
         pit=(samples < measured).mean(axis=0),
     )
-    for level in (0.5, 0.9):
-        low, high = np.quantile(samples, ends(level), axis=0)
-        frame[f"inside_{100 * level:g}"] = (low <= measured) & (measured <= high)
     distance = frame.groupby("group")["decades"].mean()
     farther = distance.sort_values(kind="stable").index[len(distance) // 2 :]
     frame["far"] = frame["group"].isin(farther)

@@ -21,7 +21,7 @@ from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.evaluate.scores import crps
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.pools import member_laws
-from bayeslaw.inference.posterior import LEVELS, ends
+from bayeslaw.inference.posterior import LEVELS
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.table import LossTable, read_frame, require_table, subset, write_frame
@@ -322,24 +322,14 @@ def _at_cut(
     posterior = fit(arguments.pop("law", law), train, seed=seed, **arguments)
     columns = [c for c in COVARIATES if c in table.frame]
     fc = posterior.forecast(test, seed=seed, allow_unconverged=True, beyond_evidence=True)
-    samples = np.log(fc.samples)
-    measured, middle = np.log(test.loss), np.median(samples, axis=0)
-    bands = {level: np.quantile(samples, ends(level), axis=0) for level in LEVELS}
-    low, high = bands[0.9]
-    return test.frame[columns].assign(
+    bands: pd.DataFrame = fc.to_frame(LEVELS)
+    inside = [f"inside_{100 * level:g}" for level in LEVELS]
+    return bands[[*columns, "loss", "median", *inside, "lower_90", "upper_90"]].assign(
         cut=cut,
         model=label,
         decades=np.log10(value[later] / cut),
-        loss=test.loss,
-        median=np.exp(middle),
-        error=middle - measured,
-        crps=crps(samples, measured),
+        error=np.log(bands["median"] / bands["loss"]),
+        crps=crps(np.log(fc.samples), np.log(test.loss)),
         gate="; ".join(posterior.convergence.failures) or "passed",
-        **{
-            f"inside_{100 * level:g}": (lower <= measured) & (measured <= upper)
-            for level, (lower, upper) in bands.items()
-        },
-        lower_90=np.exp(low),
-        upper_90=np.exp(high),
-        width_90=high - low,
+        width_90=np.log(bands["upper_90"] / bands["lower_90"]),
     )

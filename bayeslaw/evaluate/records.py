@@ -29,6 +29,7 @@ from bayeslaw.inference.posterior import (
     Posterior,
     band_columns,
     band_table,
+    inside,
     inside_words,
 )
 from bayeslaw.inference.storage import with_units
@@ -239,10 +240,7 @@ def verify(
         place = _places(registered, table, tolerance)
         loss[place[place >= 0]] = table.loss[place >= 0]
     frame = frame.assign(loss=loss, error=frame["median"] / loss - 1)
-    for level in LEVELS:
-        lower, upper = (frame[column] for column in band_columns(level))
-        inside = frame["loss"].between(lower, upper).astype("boolean")
-        frame[f"inside_{100 * level:g}"] = inside.where(frame["loss"].notna())
+    frame = pd.concat([frame, inside(frame, LEVELS)], axis=1)
     extra = tuple(np.flatnonzero(place < 0).tolist())
     verified = Verification(
         document["sha256"], registered, frame, _scores(registered, frame), extra,

@@ -49,6 +49,16 @@ def band_columns(level: float) -> list[str]:
     return [f"{side}_{100 * level:g}" for side in ("lower", "upper")]
 
 
+def inside(frame: pd.DataFrame, levels: Sequence[float]) -> pd.DataFrame:
+    """Whether losses lie inside their bands: `inside_90` and so on, missing without a loss."""
+    loss, marks = frame["loss"], {}
+    for level in levels:
+        lower, upper = (frame[column] for column in band_columns(level))
+        marks[f"inside_{100 * level:g}"] = loss.between(lower, upper)
+    found = pd.DataFrame(marks, frame.index)
+    return found.astype("boolean").where(loss.notna(), axis=0) if loss.hasnans else found
+
+
 def band_table(frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[float]) -> Table:
     """Medians and bands of rows; beside measured losses the error, and whether they lie inside."""
     ends = [band_columns(level) for level in levels]
@@ -66,7 +76,7 @@ def band_table(frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[
         name = f"{100 * level:g}"
         band = frame[low].map(f"{{:{loss}}}".format) + "–" + frame[high].map(f"{{:{loss}}}".format)
         if measured:
-            band += np.where(frame[f"inside_{name}"].astype(bool), "  in", " out")
+            band += frame[f"inside_{name}"].map({True: "  in", False: " out"}).fillna("")
         columns[f"{name} % band"] = band
     if "position" in frame and frame["position"].nunique() > 1:
         columns["position"] = frame["position"]
@@ -80,10 +90,11 @@ def band_table(frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[
 
 def inside_words(frame: pd.DataFrame, levels: Sequence[float]) -> str:
     """How many measured losses lie inside each band."""
+    measured = int(frame["loss"].notna().sum())
     names = [f"{100 * level:g}" for level in levels]
     *counts, last = [f"{int(frame[f'inside_{n}'].sum())} in the {n} % band" for n in names]
     words = f"{', '.join(counts)} and {last}" if counts else last
-    return f"Of {len(frame)} measured losses, {words}."
+    return f"Of {measured} measured losses, {words}."
 
 
 @dataclass(frozen=True)
@@ -191,11 +202,14 @@ class Forecast(Showing):
         """The rows of the forecast with their bands.
 
         The columns of the table or grid; `median`, and `lower_90`, `upper_90` and so on of each
-        level, in nats per token; `position` and `decades` of `positions`.
+        level, in nats per token; `inside_90` and so on beside a measured loss; `position` and
+        `decades` of `positions`.
         """
         frame = self.frame.assign(median=self.median)
         for level in levels:
             frame[band_columns(level)] = self.quantile(ends(level)).T
+        if "loss" in frame:
+            frame = pd.concat([frame, inside(frame, levels)], axis=1)
         return frame.assign(**self._marks())
 
     def shown(self, levels: Sequence[float] = (0.5, 0.9)) -> Shown:
@@ -208,8 +222,6 @@ class Forecast(Showing):
         """
         frame, rows = self.to_frame(levels), len(self.frame)
         measured = "loss" in frame
-        for n in (f"{100 * level:g}" for level in levels) if measured else ():
-            frame[f"inside_{n}"] = frame["loss"].between(frame[f"lower_{n}"], frame[f"upper_{n}"])
         laws = [fit.law for fit in self.fits.values()]
         used = [*(self.columns or COVARIATES)]
         used += [UNIQUE] * any(law.repetition for law in laws)

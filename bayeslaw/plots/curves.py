@@ -153,13 +153,11 @@ def _curves(
         if isinstance(fit, PointFit):
             places = locate(train, rows, fit.columns).set_index(rows.index)
             bars = fit.forecast(rows).set_index(rows.index).rename(columns={"prediction": "median"})
-            return bars.join(places).assign(inside=True)
+            return bars.join(places).assign(inside_90=True)
         fc = fit.forecast(
             rows, seed=seed, allow_unconverged=allow_unconverged, beyond_evidence=True
         )
-        bands = fc.to_frame((0.5, 0.9)).join(fc.positions.filter(like=BEYOND))
-        loss = bands.get("loss", bands["median"])
-        return bands.assign(inside=loss.between(bands["lower_90"], bands["upper_90"]))
+        return fc.to_frame((0.5, 0.9)).join(fc.positions.filter(like=BEYOND))
 
     def titled(column: str, value: float) -> str:
         """A covariate's value, and its ratio to the largest training value if that is less."""
@@ -293,7 +291,7 @@ def _points(ax: Axes, points: pd.DataFrame, i: int) -> None:
         bars: Look = {"color": dots["color"], "ls": "", "lw": 1, "alpha": 0.7, "zorder": 1.5}
         ax.errorbar(tokens, middle, [middle - low, high - middle], capsize=2, **bars)
     if "loss" in points:
-        held, out = points[points["inside"]], points[~points["inside"]]
+        held, out = points[points["inside_90"]], points[~points["inside_90"]]
         ax.plot(held["tokens"], held["loss"], **dots, ms=4.5, mec="white", mew=0.5)
         ax.plot(out["tokens"], out["loss"], **dots, ms=5.5, mfc="white")
         ax.plot(out["tokens"], out["loss"], **CROSS)
@@ -312,7 +310,7 @@ def _handles(kinds: list[Cell], points: pd.DataFrame) -> list[Artist]:
         handles.append(key("range of fits that agree", ls="", color=INK, marker="|", ms=10))
     if measured and not lines:
         handles.append(key("measured", **look(0, ls="", ms=4.5)))
-    if measured and not points["inside"].all():
+    if measured and not points["inside_90"].all():
         handles.append(key("measured, outside the 90 % band", **CROSS))
     return handles
 
@@ -412,9 +410,9 @@ def _draw_forecast(ax: Axes, path: pd.DataFrame, x: str, colour: Any) -> None:
             ax.fill_between(path[x], low, high, color=colour, alpha=alpha, lw=0)
     ax.plot(path[x], path["median"], color=colour, lw=1.5, marker="_" if len(path) == 1 else "")
     if "loss" in path:
-        inside = path["loss"].between(path["lower_90"], path["upper_90"])
+        missed = path[~path["inside_90"]]
         ax.plot(path[x], path["loss"], mfc=colour, **MEASURED)
-        ax.plot(path[x][~inside], path["loss"][~inside], **MISSED)
+        ax.plot(missed[x], missed["loss"], **MISSED)
 
 
 def _flops_axis(ax: Axes) -> None:
@@ -445,8 +443,8 @@ def _overview_handles(forecast: pd.DataFrame, curves: bool) -> list[Artist]:
     ]
     if "loss" in forecast:
         handles.append(key("measured afterwards", mfc=colour, **MEASURED))
-        inside = forecast["loss"].between(forecast["lower_90"], forecast["upper_90"])
-        handles += [] if inside.all() else [key("outside the 90 % band", **MISSED)]
+        missed = not forecast["inside_90"].all()
+        handles += [key("outside the 90 % band", **MISSED)] * missed
     return handles
 
 

@@ -99,7 +99,7 @@ def observed(predicted: Forecast) -> Figure:
         If the rows have no measured loss.
     """
     loss, frame = _measured(predicted), predicted.to_frame((0.9,))
-    out = frame[~frame["loss"].between(frame["lower_90"], frame["upper_90"])]
+    out = frame[~frame["inside_90"]]
     figure, (ax,) = axes(1, width=4.6, height=4.2)
     ends = [min(frame["lower_90"].min(), loss.min()), max(frame["upper_90"].max(), loss.max())]
     ax.plot(ends, ends, **DIAGONAL)
