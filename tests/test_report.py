@@ -23,7 +23,7 @@ from bayeslaw import (
     score,
     simulate,
 )
-from bayeslaw.reporting._report import answer, beyond, cost, licence
+from bayeslaw.reporting._report import beyond, cost, licence
 from bayeslaw.reporting.pages import Picture, picture
 from tests.recorded import plan
 from tests.support import CHINCHILLA, DATA, delphi, saved, small
@@ -124,7 +124,7 @@ def test_a_plan_is_answered_first():
     assert "at most 1.8 nats per token, forgetting at most 2 %" in text(page(), "plan")
     summary = page().sections["summary"].blocks[0]
     assert any(line.startswith("Plan: feasible") and ". It meets" in line for line in summary)
-    assert answer(plan(max_loss=1.4)).startswith("Plan: infeasible: no budget")
+    assert plan(max_loss=1.4).sentence.startswith("Plan: infeasible: no budget")
 
 
 def test_text_of_the_user_is_text_and_a_page_is_written_whole(tmp_path):

@@ -295,20 +295,8 @@ def report(
         **how,
     )
     page.write(out)
-    blocks = page.sections["summary"].blocks
-    summary = [sentence for block in blocks if isinstance(block, list) for sentence in block]
-    document = {
-        "title": page.title,
-        "question": page.lead,
-        "warnings": list(page.warnings),
-        "summary": summary,
-        "sections": [*page.sections],
-        "plan": None if planned is None else planned.to_dict(),
-        "out": out,
-    }
-    notes = [Note(text, "refuse") for text in page.warnings]
-    shown = fitted.heading() + Shown("", [*notes, summary], document)
-    return shown.adding(train=choice.train) if choice.train else shown
+    shown = opt.beside(fitted, page.shown(), choice, rows)
+    return shown.adding(plan=None if planned is None else planned.to_dict(), out=out)
 
 
 def _command(ctx: typer.Context) -> str:

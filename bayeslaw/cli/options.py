@@ -336,7 +336,7 @@ def fit_or_load(
             raise TableError("say which rows to forecast, with --rows or --grid.")
         for member, *_ in posterior.by_member():
             rows = _checked(rows, member.law, posterior.table, measured, near)
-        return posterior, _labelled(rows, posterior.table)
+        return posterior, rows
     name = required(choice.law)
     laws = [bl.load_law(str(law)) for law in member_laws(name) or [name]]
     table, rows = choice.table(source, choice.source_table), _rows(choice, shared=True)
@@ -350,7 +350,7 @@ def fit_or_load(
     for law in laws:
         rows = _checked(rows, for_table(law, table), table, measured, near)
     asked = laws[0] if len(laws) == 1 else name
-    return fit_table(asked, table, method, sampling, seed, bounds), _labelled(rows, table)
+    return fit_table(asked, table, method, sampling, seed, bounds), rows
 
 
 def going_on(
@@ -502,15 +502,6 @@ def grid_or_file(name: str, grid: str | None = None) -> "bl.LossTable":
     rows = read_frame(name) if grid is None else bl.grid(**covariates(grid, name))
     frame = canonical(rows, name, ())
     return bl.LossTable(frame, frame.iloc[:0], name)
-
-
-def _labelled(rows: "bl.LossTable", table: "bl.LossTable") -> "bl.LossTable":
-    """Mark rows as synthetic if the training table is."""
-    from bayeslaw.tables.table import is_synthetic
-
-    if is_synthetic(table) and "synthetic" not in rows.frame:
-        return replace(rows, frame=rows.frame.assign(synthetic=True))
-    return rows
 
 
 def is_posterior(path: Path) -> bool:

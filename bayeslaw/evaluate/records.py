@@ -404,7 +404,7 @@ def _forecast_content(forecast: Forecast, draws: int) -> dict[str, Any]:
         },
         "failures": list(forecast.convergence.failures),
         "seed": forecast.seed,
-        "synthetic": is_synthetic(frame) or any(is_synthetic(fit.table) for fit in fits.values()),
+        "synthetic": forecast.synthetic,
         "losses_known": int(frame["loss"].notna().sum()) if "loss" in frame else 0,
         "units": "nats per token",
         "match": match,

@@ -82,10 +82,11 @@ def band_table(frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[
         columns["position"] = frame["position"]
     if "decades" in frame and frame["decades"].any():
         columns["decades"] = frame["decades"]
-    formats: dict[str, Format] = {c: count for c in covariates if c != "row"}
+    formats: dict[str, Format] = {c: count for c in covariates if c not in ("row", *LABELS)}
     formats |= {"loss": loss, "median": loss, "error": "{:+.1f} %".format, "decades": ".2f"}
     shown = pd.DataFrame(columns).reset_index(drop=True)
-    return Table(shown, "", formats, ("decades", "error", "position"), ("position",))
+    left = ("position", *LABELS)
+    return Table(shown, "", formats, ("decades", "error", "position"), left)
 
 
 def inside_words(frame: pd.DataFrame, levels: Sequence[float]) -> str:
@@ -167,6 +168,12 @@ class Forecast(Showing):
         return tuple(dict.fromkeys([*LABELS, *(effects.level(name).column for name in levels)]))
 
     @property
+    def synthetic(self) -> bool:
+        """Whether losses of the rows, or those fitted, are simulated."""
+        tables = [fit.table for fit in self.fits.values()]
+        return is_synthetic(self.frame) or any(map(is_synthetic, tables))
+
+    @property
     def samples(self) -> Floats:
         """Draws as an array of shape (draws, rows), chain by chain."""
         flat = self.draws.transpose("chain", "draw", "row").values.reshape(-1, len(self.frame))
@@ -235,7 +242,7 @@ class Forecast(Showing):
         if self.fits:
             far = evidence(self.positions, self.columns, beyond_evidence=True)[1]
         blocks: list[Block] = [Note(far, "no evidence")] * bool(far)
-        blocks += [Note(SYNTHETIC, "synthetic")] * is_synthetic(self.frame)
+        blocks += [Note(SYNTHETIC, "synthetic")] * self.synthetic
         if not self.convergence.ok:
             blocks.append(Note(str(self.convergence), "refuse"))
         if constant:
@@ -246,13 +253,18 @@ class Forecast(Showing):
         if other := [c for c in COVARIATES if c in frame and c not in known]:
             text = f"The fit does not know {' and '.join(other)}: the forecast is the same at any."
             blocks.append(Note(text, "caution"))
-        blocks.append(band_table(frame, [c for c in used if c not in constant], levels))
+        told = [c for c in used if c not in constant]
+        if frame.duplicated(used).any():
+            # Rows that differ in no covariate are told apart by their run or base.
+            told = [*[c for c in ("run", "base") if c in frame][:1], *told]
+        blocks.append(band_table(frame, told, levels))
         blocks += [inside_words(frame, levels)] if measured else []
         document = {
             "kind": self.kind,
             "levels": list(levels),
             "positions": words,
             "evidence": far or None,
+            "synthetic": self.synthetic,
             "rows": frame.to_dict("records"),
         }
         figures = ("observed", "coverage") if measured else ()
@@ -264,9 +276,12 @@ class Forecast(Showing):
         write_frame(self.to_frame(levels), path)
 
     def _marks(self) -> dict[str, Any]:
-        """Columns of every exported table: the rows' positions, and why the fit has failed."""
+        """Columns of every exported table: positions, and what a reader must know of the fit."""
         positions, failures = self.positions, self.convergence.failures
-        marks = {c: positions[c].to_numpy() for c in ("position", "decades") if c in positions}
+        marks: dict[str, Any] = {
+            c: positions[c].to_numpy() for c in ("position", "decades") if c in positions
+        }
+        marks |= {"synthetic": True} if self.synthetic and "synthetic" not in self.frame else {}
         return marks | ({"unconverged": "; ".join(failures)} if failures else {})
 
 

@@ -429,6 +429,16 @@ class Plan(Choice):
         )
 
     @property
+    def sentence(self) -> str:
+        """The verdict, and what binds if there is no plan, or else how surely it holds."""
+        if self.best is not None:
+            return f"Plan: {self.verdict}; binding limit: {self.binds}."
+        repeated = "" if self.epochs is None else f", {self.epochs:.3g} epochs of the new data"
+        held = f"meets the limits with probability {100 * self.p_both:.3g} %{repeated}"
+        evidence = "" if self.cheaper else self.evidence
+        return f"Plan: {self.verdict}. It {held}. {evidence}".strip()
+
+    @property
     def reservations(self) -> list[Note]:
         """How the plan lies outside the fitted rows, and failures of convergence, once each."""
         notes = [Note(self.evidence, "no evidence")] if self.evidence and not self.cheaper else []
