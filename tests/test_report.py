@@ -115,7 +115,7 @@ def test_what_reproduces_the_page_and_what_is_unknown():
     assert asked["runs"][0].startswith("unknown")
     assert asked["tokenizer and training text"] == ["unknown"]
     assert asked["extrapolation"][0].startswith("params 4 × the largest; 6 extrapolations (up to")
-    assert tables(page(), "data")[0]["N, parameters"][-1] == "4 × the largest"
+    assert tables(page(), "data")[0]["model size N (parameters)"][-1] == "4 × the largest"
 
 
 def test_a_plan_is_answered_first():
@@ -163,7 +163,7 @@ def test_counts_that_are_not_expected_are_in_the_summary():
     more = "Of independent rows we would expect more in the 50 %, 80 % and 90 % band."
     assert any(more in sentence for sentence in sentences)
     (ranges,) = tables(made, "data")
-    assert ranges["PTPP, pre-training tokens per parameter"][-1] == "not in the law"
+    assert ranges["pre-training tokens per parameter"][-1] == "not in the law"
 
 
 @pytest.mark.usefixtures("undrawn")

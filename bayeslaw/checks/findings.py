@@ -16,7 +16,7 @@ from scipy.special import ndtri
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.formatting import listed
-from bayeslaw.common.shown import Block, Level, Note, Showing, Shown
+from bayeslaw.common.shown import Block, Note, Severity, Showing, Shown
 from bayeslaw.inference.pools import Fit, Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import covariance
@@ -116,9 +116,9 @@ class Check(Showing):
 
     def shown(self) -> Shown:
         """The verdict, and each finding with its level."""
-        blocks: list[Block] = [Note(self.verdict, cast("Level", self.level))]
+        blocks: list[Block] = [Note(self.verdict, cast("Severity", self.level))]
         for finding in self.parts:
-            level = cast("Level", finding.level)
+            level = cast("Severity", finding.level)
             blocks += ["", Note(f"{finding.name} ({level})", level), list(finding.words)]
         return Shown("", blocks, self.to_dict())
 
@@ -349,7 +349,7 @@ def _undetermined(
 def _effect_on_forecast(
     fit: Posterior, records: Sequence[Mapping[str, Any]], groups: Mapping[str, Floats]
 ) -> tuple[str, str, dict[str, float]]:
-    """Level, words and fractions of the forecast's variance from undetermined coordinates."""
+    """Severity, words and fractions of the forecast's variance from undetermined coordinates."""
     log_loss, curvatures = np.stack(list(groups.values()), 1), {*fit.law.discrepancy_parameters}
     names = [record["leader"] for record in records]
     of_law = [name for name in names if name not in curvatures]

@@ -29,7 +29,7 @@ from bayeslaw.tables.validation import COVARIATES
 
 ALONG = ("flops", "params", "tokens", "ptpp")
 """Quantities that a table may be cut along."""
-CUTS, FEWEST = 5, 8
+MAX_CUTS, MIN_FITTED = 5, 8
 """Most cuts, and fewest rows to fit at one."""
 SCORES = {
     "rows": ("loss", "size"),
@@ -282,7 +282,7 @@ def check_cut(table: LossTable, before: pd.Series, laws: Sequence[Law]) -> None:
 
 
 def choose_cuts(table: LossTable, value: pd.Series, laws: Sequence[Law] = ()) -> list[float]:
-    """At most `CUTS` values of a quantity with enough rows before and after them.
+    """At most `MAX_CUTS` values of a quantity with enough rows before and after them.
 
     The rows before one vary in all that the laws need.
     """
@@ -291,11 +291,14 @@ def choose_cuts(table: LossTable, value: pd.Series, laws: Sequence[Law] = ()) ->
     # One size cannot tell N from D; a table that never has two is cut all the same.
     sizes = min(2, max((params.nunique() for params in before.values()), default=0))
     enough = [
-        cut for cut, params in before.items() if len(params) >= FEWEST and params.nunique() >= sizes
+        cut
+        for cut, params in before.items()
+        if len(params) >= MIN_FITTED and params.nunique() >= sizes
     ]
     if not enough:
         raise TableError(
-            f"{table.name}: no cut has {FEWEST} rows before it and one after; give cuts= (--cuts)."
+            f"{table.name}: no cut has {MIN_FITTED} rows before it and one after; "
+            "give cuts= (--cuts)."
         )
     able = []
     for cut in enough:
@@ -303,7 +306,7 @@ def choose_cuts(table: LossTable, value: pd.Series, laws: Sequence[Law] = ()) ->
             check_cut(table, value <= cut, laws)
             able.append(cut)
     enough = able or enough  # with the error of the first
-    spread = np.linspace(0, len(enough) - 1, min(CUTS, len(enough))).round().astype(int)
+    spread = np.linspace(0, len(enough) - 1, min(MAX_CUTS, len(enough))).round().astype(int)
     return [float(enough[i]) for i in spread]
 
 

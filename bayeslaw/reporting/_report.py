@@ -19,7 +19,7 @@ from bayeslaw.checks.findings import Check
 from bayeslaw.common.errors import FitWarning
 from bayeslaw.common.formatting import count, listed
 from bayeslaw.common.progress import step
-from bayeslaw.common.shown import Level, Note, Showing, Shown, Table
+from bayeslaw.common.shown import Note, Severity, Showing, Shown, Table
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name, score, shown_comparison
 from bayeslaw.huber.point_fit import PointFit, fit_huber
@@ -27,7 +27,7 @@ from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import LEVELS, DrawSettings, Forecast, Posterior, inside_words
 from bayeslaw.model import effects
 from bayeslaw.planning.result import Plan
-from bayeslaw.plots.style import SHORT
+from bayeslaw.plots.style import LABELS, SHORT
 from bayeslaw.reporting.pages import Page, Picture, formula, picture, rendered
 from bayeslaw.tables.hull import in_words, locate
 from bayeslaw.tables.table import LossTable, is_synthetic
@@ -69,13 +69,6 @@ CAPTIONS = {
 AT_TOP = ("refuse", "synthetic")
 """Levels of the notes of a forecast that come before anything else on the page."""
 UNKNOWN = "unknown"
-NAMES = {
-    "params": "N, parameters",
-    "tokens": "D, tokens",
-    "replay": "r, replay ratio",
-    "ptpp": "PTPP, pre-training tokens per parameter",
-    "loss": "loss, nats per token",
-}
 
 
 @dataclass(frozen=True)
@@ -238,7 +231,7 @@ def report(
         question = f"Given {losses}, what loss will {asked} have, and how certain is the forecast?"
     name = f"Pool {fit.name}" if isinstance(fit, Pool) else fit.law.title
     title = f"{name}, on {Path(fit.table.name).name}"
-    verdict = Note(checked.verdict, cast("Level", checked.level))
+    verdict = Note(checked.verdict, cast("Severity", checked.level))
     return Report(title, verdict, question, _warnings(results), sections, pictures)
 
 
@@ -328,7 +321,7 @@ def _data(of: _Results) -> Shown:
             spans = [_range(frame[column]), _range(rows[column]) if column in rows else UNKNOWN]
             reach = "" if column == "loss" else "not in the law"
             reach = beyond(frame[column], rows[column]) if column in law.columns else reach
-            ranges[NAMES[column]] = [*spans, reach]
+            ranges[LABELS[column]] = [*spans, reach]
     costs = [6 * f["params"] * f["tokens"] for f in (frame, rows)]
     spans = [f"{c.min():.2g} – {c.max():.2g}" for c in costs]
     ranges["compute of a row, 6 N D, FLOPs"] = [*spans, beyond(*costs)]
@@ -546,7 +539,7 @@ def _checklist(of: _Results) -> Shown:
         "The law": {
             "formula": f"{law.title}; {size}",
             "response": f"validation loss, nats per token, domain {domain}",
-            "variables": "; ".join(NAMES[c] for c in law.columns),
+            "variables": "; ".join(LABELS[c] for c in law.columns),
             "how N is counted": f"{UNKNOWN}: the table does not say whether embeddings count",
             "compute": "6 N D; attention and embeddings not counted separately",
         },
