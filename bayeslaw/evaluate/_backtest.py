@@ -323,8 +323,9 @@ def _at_cut(
     fitted, later = value <= cut, value > cut
     train, test = subset(table, fitted), subset(table, later)
     posterior = fit(arguments.pop("law", law), train, seed=seed, **arguments)
+    posterior = posterior.accepted(unconverged=True, beyond_evidence=True)
     columns = [c for c in COVARIATES if c in table.frame]
-    fc = posterior.forecast(test, seed=seed, allow_unconverged=True, beyond_evidence=True)
+    fc = posterior.forecast(test, seed=seed)
     bands: pd.DataFrame = fc.to_frame(LEVELS)
     inside = [f"inside_{100 * level:g}" for level in LEVELS]
     return bands[[*columns, "loss", "median", *inside, "lower_90", "upper_90"]].assign(

@@ -24,7 +24,7 @@ from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name, score, shown_comparison
 from bayeslaw.huber.point_fit import PointFit, fit_huber
 from bayeslaw.inference.pools import Pool
-from bayeslaw.inference.posterior import LEVELS, DrawSettings, Forecast, Posterior, inside_words
+from bayeslaw.inference.posterior import LEVELS, Forecast, Posterior, inside_words
 from bayeslaw.model import effects
 from bayeslaw.planning.result import Plan
 from bayeslaw.plots.style import LABELS, SHORT
@@ -129,7 +129,6 @@ class _Results:
     comparison: pd.DataFrame | None
     plan: Plan | None
     backtest: Backtest | None
-    settings: DrawSettings
 
     @property
     def first(self) -> Posterior:
@@ -154,7 +153,6 @@ def report(
     backtest: Backtest | None = None,
     command: str | None = None,
     seed: int = 0,
-    allow_unconverged: bool = False,
 ) -> Report:
     """Report a fit and its forecast of some rows as one self-contained page.
 
@@ -180,8 +178,6 @@ def report(
         Command that reproduces the report; shown on the page.
     seed : int
         Seed of the predictive noise.
-    allow_unconverged : bool
-        Report a posterior that has not converged; the page starts with a warning.
 
     Returns
     -------
@@ -191,7 +187,8 @@ def report(
     Raises
     ------
     NotConverged
-        If the posterior has not converged and `allow_unconverged` is false.
+        If the posterior has not converged; see `Posterior.accepted`. If that is accepted, the page
+        starts with a warning.
     TableError
         If `rows` lack a covariate of the law.
     """
@@ -199,9 +196,8 @@ def report(
         rows = canonical(rows, "rows", ())
         rows = LossTable(rows, rows.iloc[:0], "rows")
     train, test = train or fit.table.selection, test or rows.selection
-    settings: DrawSettings = {"seed": seed, "allow_unconverged": allow_unconverged}
     # The verdict of the check, at the top, says how far the rows lie.
-    fc = fit.forecast(rows, beyond_evidence=True, **settings)
+    fc = fit.accepted(beyond_evidence=True).forecast(rows, seed=seed)
     first = fit.first if isinstance(fit, Pool) else fit
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # the page reports it
@@ -212,9 +208,7 @@ def report(
         by_fit = {"posterior": score(fc, rows), "Huber point fit": score(point, rows)}
         scores = pd.DataFrame(by_fit).T
     checked = check(fit, rows, seed=seed)
-    results = _Results(
-        fit, fc, train, test, point, scores, checked, comparison, plan, backtest, settings
-    )
+    results = _Results(fit, fc, train, test, point, scores, checked, comparison, plan, backtest)
     sections = _sections(results) | {"provenance": _provenance(results, command)}
     sections["checklist"] = _checklist(results)
     pictures = {}
@@ -393,11 +387,11 @@ type Drawing = tuple[str, str, Callable[[], Figure], str]
 
 
 def _figures(of: _Results) -> list[Drawing]:
-    fit, fc, rows, settings = of.fit, of.forecast, of.rows, of.settings
+    fit, fc, rows, seed = of.fit, of.forecast, of.rows, of.forecast.seed
     words = " ".join(_summary(of)[:2])
     forecast = f"Loss against compute and against tokens. {words}"
     figures: list[Drawing] = [
-        ("summary", "overview", partial(plots.overview, fit, rows, **settings), forecast)
+        ("summary", "overview", partial(plots.overview, fit, rows, seed=seed), forecast)
     ]
     # In N and D alone, the overview has all that the panels by size would show.
     if set(fit.columns) - {"params", "tokens"}:
@@ -406,15 +400,15 @@ def _figures(of: _Results) -> list[Drawing]:
         fitted += f"residual {100 * np.sqrt(np.mean(residual**2)):.2g} %."
         forecast = f"Loss against tokens by model size. {words}"
         figures += [
-            ("forecast", "forecast", partial(plots.forecast, fit, rows, **settings), forecast),
-            ("forecast", "in_sample", partial(plots.in_sample, fit, **settings), fitted),
+            ("forecast", "forecast", partial(plots.forecast, fit, rows, seed=seed), forecast),
+            ("forecast", "in_sample", partial(plots.in_sample, fit, seed=seed), fitted),
         ]
     if of.scores is not None:
         inside = inside_words(fc.to_frame(LEVELS), LEVELS)
         error = 100 * (rows["loss"] / fc.median - 1)
         left = f"Residuals of held-out rows: mean {error.mean():+.2f} %, from {error.min():+.2f} "
         left += f"to {error.max():+.2f} %."
-        fitted_rows = partial(fit.forecast, fit.table, **settings)
+        fitted_rows = partial(fit.forecast, fit.table, seed=seed)
         figures += [
             (
                 "calibration",
