@@ -26,7 +26,7 @@ from bayeslaw.model.prior import draw_parameters
 from bayeslaw.tables.hull import BEYOND, NAMES, NEAR, evidence, in_words, locate
 from bayeslaw.tables.validation import COVARIATES
 
-LEVELS = ("ok", "caution", "no evidence", "refuse")
+SEVERITIES = ("ok", "caution", "no evidence", "refuse")
 VERDICT = {
     "ok": "OK: no finding against the use of this fit",
     "caution": "CAUTION: usable with reservations; read the findings under",
@@ -38,7 +38,7 @@ RARE = 0.01  # significance level of each test: the false alarm rate for a fit o
 
 @dataclass(frozen=True)
 class Finding:
-    """What one of the checks found: a level of `LEVELS`, and the numbers behind its words."""
+    """What one of the checks found: a level of `SEVERITIES`, and the numbers behind its words."""
 
     name: str
     level: str
@@ -67,8 +67,8 @@ class Check(Showing):
 
     @property
     def level(self) -> str:
-        """The worst level of the findings, one of `LEVELS`."""
-        return max((finding.level for finding in self.parts), key=LEVELS.index)
+        """The worst level of the findings, one of `SEVERITIES`."""
+        return max((finding.level for finding in self.parts), key=SEVERITIES.index)
 
     @property
     def ok(self) -> bool:
@@ -170,7 +170,7 @@ def judge_extrapolation(fit: Fit, rows: pd.DataFrame) -> Finding:
         levels.append("caution")
         words.append(EXACT)
     words.append(f"Rows to forecast: {in_words(located)}.")
-    worst = max(levels, key=LEVELS.index)
+    worst = max(levels, key=SEVERITIES.index)
     return Finding("extrapolation", worst, tuple(words), located, {"levels": values})
 
 

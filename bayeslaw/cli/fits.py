@@ -165,7 +165,7 @@ def check(
     extrapolates; convergence; and which parameters the data do not determine. Exit code 1 if the
     verdict is "refuse" (or "caution", with --fail-on caution), to stop a pipeline.
     """
-    from bayeslaw.checks.findings import LEVELS
+    from bayeslaw.checks.findings import SEVERITIES
 
     saved, rows = opt.is_posterior(source), None
     if choice.test or choice.rows or choice.grid or (choice.train and not saved):
@@ -178,7 +178,7 @@ def check(
     assert not isinstance(fitted, bl.PointFit)
     checked = bl.check(fitted.accepted(beyond_evidence=beyond_evidence), rows, seed=seed)
     shown = opt.beside(fitted, checked.shown(), choice, rows)
-    return Result(shown, code=int(LEVELS.index(checked.level) >= LEVELS.index(fail_on)))
+    return Result(shown, code=int(SEVERITIES.index(checked.level) >= SEVERITIES.index(fail_on)))
 
 
 @command("bayeslaw export fit.nc coefficients.json")

@@ -13,7 +13,7 @@ from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.shown import Block, Shown
 
 NO_SCORES = Shown(document={"scores": None})
-LEVELS = "0.5,0.9"
+DEFAULT_LEVELS = "0.5,0.9"
 METHOD = option("How a table is fitted first.", default="nuts")
 RIVALS = ("none", "curvature", "walk", "trend", "adaptation")  # any other rival is a law
 
@@ -40,7 +40,7 @@ def forecast(
     ),
     method: opt.Method = METHOD,
     bounds: opt.Bounds = opt.BOUNDS,
-    levels: str = option("Levels of the bands.", default=LEVELS),
+    levels: str = option("Levels of the bands.", default=DEFAULT_LEVELS),
     kind: Literal["predictive", "latent"] = option(
         "Posterior predictive, or latent loss without noise.", default="predictive"
     ),
@@ -149,7 +149,7 @@ def _refuse_unused(
             raise BayeslawError("--register needs --kind predictive: measured losses have noise.")
     else:
         opt.refuse("without --register", register_draws=register_draws > 0)
-    if method != "nuts" and (levels, kind) != (LEVELS, "predictive"):
+    if method != "nuts" and (levels, kind) != (DEFAULT_LEVELS, "predictive"):
         raise BayeslawError(f"--levels and --kind have no effect on --method {method}.")
     if accuracy is None:
         opt.refuse("without --accuracy", pairs=pairs)

@@ -21,7 +21,7 @@ from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.evaluate.scores import crps
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.pools import member_laws
-from bayeslaw.inference.posterior import LEVELS
+from bayeslaw.inference.posterior import BAND_LEVELS
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.table import LossTable, read_frame, require_table, subset, write_frame
@@ -35,7 +35,7 @@ SCORES = {
     "rows": ("loss", "size"),
     "error": ("error", lambda error: error.abs().median()),
     "bias": ("error", "mean"),
-    **{f"coverage_{100 * level:g}": (f"inside_{100 * level:g}", "mean") for level in LEVELS},
+    **{f"coverage_{100 * level:g}": (f"inside_{100 * level:g}", "mean") for level in BAND_LEVELS},
     "width_90": ("width_90", "mean"),
     "crps": ("crps", "mean"),
 }
@@ -326,8 +326,8 @@ def _at_cut(
     posterior = posterior.accepted(unconverged=True, beyond_evidence=True)
     columns = [c for c in COVARIATES if c in table.frame]
     fc = posterior.forecast(test, seed=seed)
-    bands: pd.DataFrame = fc.to_frame(LEVELS)
-    inside = [f"inside_{100 * level:g}" for level in LEVELS]
+    bands: pd.DataFrame = fc.to_frame(BAND_LEVELS)
+    inside = [f"inside_{100 * level:g}" for level in BAND_LEVELS]
     return bands[[*columns, "loss", "median", *inside, "lower_90", "upper_90"]].assign(
         cut=cut,
         model=label,

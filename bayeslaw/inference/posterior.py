@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KINDS = ("predictive", "latent")
-LEVELS = (0.5, 0.8, 0.9)
+BAND_LEVELS = (0.5, 0.8, 0.9)
 
 
 def ends(level: float) -> list[float]:
@@ -188,7 +188,7 @@ class Forecast(Showing):
         """Quantiles of the loss in nats per token, shape (quantiles, rows)."""
         return np.asarray(np.quantile(self.samples, np.atleast_1d(q), axis=0))
 
-    def bands(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
+    def bands(self, levels: Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
         """Central posterior predictive intervals as a tidy data frame.
 
         One row per row of the forecast and level, such as 0.9 for a 90 % band: `row`, the
@@ -205,7 +205,7 @@ class Forecast(Showing):
             parts.append(rows.assign(**band, **marks))
         return pd.concat(parts, ignore_index=True)
 
-    def to_frame(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
+    def to_frame(self, levels: Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
         """The rows of the forecast with their bands.
 
         The columns of the table or grid; `median`, and `lower_90`, `upper_90` and so on of each
@@ -271,7 +271,7 @@ class Forecast(Showing):
         title = f"Forecast of {rows} row{'s' * (rows != 1)}: {kind}, nats per token"
         return Shown(title, blocks, document, figures)
 
-    def write(self, path: str | Path, levels: Sequence[float] = LEVELS) -> None:
+    def write(self, path: str | Path, levels: Sequence[float] = BAND_LEVELS) -> None:
         """Write `to_frame` as Parquet if the path ends in ``.parquet``, otherwise as CSV."""
         write_frame(self.to_frame(levels), path)
 

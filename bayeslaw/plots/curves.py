@@ -34,7 +34,7 @@ from bayeslaw.plots.style import (
     INK,
     LABELS,
     QUIET,
-    SHORT,
+    SHORT_LABELS,
     SIZES,
     Look,
     axes,
@@ -150,7 +150,7 @@ def _curves(fit: Fit, frame: pd.DataFrame, across: tuple[str, str], seed: int) -
     def titled(column: str, value: float) -> str:
         """A covariate's value, and its ratio to the largest training value if that is less."""
         column = "params" if column == "panel" else column
-        text, most = f"{SHORT[column]} {count(value)}", train[column].max()
+        text, most = f"{SHORT_LABELS[column]} {count(value)}", train[column].max()
         beyond = column != "replay" and value > 1.005 * most
         return f"{text} ({value / most:.2g} × largest fitted)" if beyond else text
 
@@ -287,7 +287,7 @@ def _points(ax: Axes, points: pd.DataFrame, i: int) -> None:
 
 def _handles(kinds: list[Cell], points: pd.DataFrame) -> list[Artist]:
     measured, banded = "loss" in points, "lower_90" in points
-    lines = [f"{SHORT[c]} {count(v)}" for kind in kinds for c, v in kind.items()]
+    lines = [f"{SHORT_LABELS[c]} {count(v)}" for kind in kinds for c, v in kind.items()]
     marked: Look = {"ms": 4.5} if lines and measured else {"ms": 4.5, "marker": ""}
     labels = lines or ["median" if banded else "point fit"]
     handles: list[Artist] = [key(label, **look(i) | marked) for i, label in enumerate(labels)]

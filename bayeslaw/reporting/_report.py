@@ -24,10 +24,10 @@ from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name, score, shown_comparison
 from bayeslaw.huber.point_fit import PointFit, fit_huber
 from bayeslaw.inference.pools import Pool
-from bayeslaw.inference.posterior import LEVELS, Forecast, Posterior, inside_words
+from bayeslaw.inference.posterior import BAND_LEVELS, Forecast, Posterior, inside_words
 from bayeslaw.model import effects
 from bayeslaw.planning.result import Plan
-from bayeslaw.plots.style import LABELS, SHORT
+from bayeslaw.plots.style import LABELS, SHORT_LABELS
 from bayeslaw.reporting.pages import Page, Picture, formula, picture, rendered
 from bayeslaw.tables.hull import in_words, locate
 from bayeslaw.tables.table import LossTable, is_synthetic
@@ -274,10 +274,13 @@ def _summary(of: _Results) -> list[str]:
     tested = "These rows have no loss: the checks compare bands with training rows instead."
     if of.scores is not None:
         error = 100 * float(of.scores["mae_rel"]["posterior"])
-        tested = f"{inside_words(fc.to_frame(LEVELS), LEVELS[::2])} The mean absolute error of the "
-        tested += f"median is {error:.2g} %.{_unexpected(_coverage(fc))}"
+        inside = inside_words(fc.to_frame(), BAND_LEVELS[::2])
+        tested = f"{inside} The mean absolute error of the median is {error:.2g} %."
+        tested += _unexpected(_coverage(fc))
     reaches = {c: beyond(training[c], frame[c]) for c in of.fit.columns}
-    farther = ", ".join(f"{SHORT[c]} {reach}" for c, reach in reaches.items() if reach != "inside")
+    farther = ", ".join(
+        f"{SHORT_LABELS[c]} {reach}" for c, reach in reaches.items() if reach != "inside"
+    )
     ranges = "Each covariate is within the range of the training rows."
     ranges = f"Beyond the range of the training rows: {farther}." if farther else ranges
     exact = not of.first.law.discrepancy_parameters
@@ -353,9 +356,9 @@ def _scores(of: _Results, scores: pd.DataFrame) -> Shown:
 
 def _coverage(fc: Forecast) -> pd.DataFrame:
     """How many losses lie in each band, and the 90 % interval of that for independent rows."""
-    inside = fc.to_frame(LEVELS)[[f"inside_{100 * level:g}" for level in LEVELS]].sum()
-    least, most = binom.interval(0.9, len(fc.frame), LEVELS)
-    names = pd.Index([f"{100 * level:g} %" for level in LEVELS], name="band")
+    inside = fc.to_frame(BAND_LEVELS)[[f"inside_{100 * level:g}" for level in BAND_LEVELS]].sum()
+    least, most = binom.interval(0.9, len(fc.frame), BAND_LEVELS)
+    names = pd.Index([f"{100 * level:g} %" for level in BAND_LEVELS], name="band")
     return pd.DataFrame({"inside": inside.to_numpy(), "least": least, "most": most}, names)
 
 
@@ -404,7 +407,7 @@ def _figures(of: _Results) -> list[Drawing]:
             ("forecast", "in_sample", partial(plots.in_sample, fit, seed=seed), fitted),
         ]
     if of.scores is not None:
-        inside = inside_words(fc.to_frame(LEVELS), LEVELS)
+        inside = inside_words(fc.to_frame(BAND_LEVELS), BAND_LEVELS)
         error = 100 * (rows["loss"] / fc.median - 1)
         left = f"Residuals of held-out rows: mean {error.mean():+.2f} %, from {error.min():+.2f} "
         left += f"to {error.max():+.2f} %."
