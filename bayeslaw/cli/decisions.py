@@ -132,7 +132,6 @@ def recipes(
     recipe, and the budget at which the order of the two changes.
     """
     from bayeslaw.inference.pools import load_posterior
-    from bayeslaw.tables.table import is_synthetic
 
     if len({path.stem for path in posteriors}) < len(posteriors):
         raise BayeslawError("two posteriors have the same file name; rename one.")
@@ -143,8 +142,7 @@ def recipes(
     compared = bl.compare_recipes(fits, rows, flops=budgets)
     _refuse_far({"recipes": compared}, beyond_evidence)
     opt.save_frame(out, compared.to_frame(level))
-    synthetic = any(is_synthetic(fit.table) for fit in fits.values())
-    return opt.labelled(compared.shown(level), synthetic).adding(out=out)
+    return compared.shown(level).adding(out=out)
 
 
 def _refuse_far(
@@ -253,8 +251,6 @@ def plan(
     Exits with 1 if the limits are met only farther from the fitted rows than bands were ever
     tested, and refuses a plan twice as far; --beyond-evidence accepts both.
     """
-    from bayeslaw.tables.table import is_synthetic
-
     yours = None if besides.at is None else _place(besides.at)
     tested = None if backtest is None else bl.read_backtest(backtest)
     if explore is not None and max(map(len, (target or [], source or []))) > 1:
@@ -269,7 +265,7 @@ def plan(
     accepted: Any = {"unconverged": allow_unconverged, "beyond_evidence": beyond_evidence}
     fits, limited = {"target": target, "source": source}, vars(limits)
     needed = fits | {name: limited[name] for name in opt.NEEDED}
-    synthetic, quoted = True, None
+    quoted = None
     if example is not None:
         others = {name: value for name, value in limited.items() if name != "relative"}
         others |= {"backtest": backtest, "absolute": not limits.relative}
@@ -292,13 +288,12 @@ def plan(
         first = baselines[0] if len(baselines) == 1 else baselines or None
         arguments = limited | {"baseline": first} | settings
         planned = bl.plan(target=loaded["target"], source=loaded["source"], **arguments)
-        synthetic = any(is_synthetic(fit.table) for several in loaded.values() for fit in several)
         if tested is not None and 0 < (chosen := planned.chosen or planned).tokens < math.inf:
             run = planned.run.row.assign(tokens=chosen.tokens, replay=chosen.replay)
             quoted = tested.looking(loaded["target"][0].table, run)
     opt.save_figure(figure, lambda: bl.plots.plan_landscape(planned))
     notes = [] if explore is None else _explored(planned, explore)
-    shown = opt.labelled(planned.shown(), synthetic).adding(backtest=quoted)
+    shown = planned.shown().adding(backtest=quoted)
     shown += _besides(planned, yours, besides.max_tokens, besides.max_flops)
     if quoted is not None:
         shown += Shown(blocks=[quoted])

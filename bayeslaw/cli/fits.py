@@ -12,7 +12,7 @@ from bayeslaw.cli.app import Result, command
 from bayeslaw.cli.options import argument, option, output, writable
 from bayeslaw.common.errors import BayeslawError, FileError
 from bayeslaw.common.files import atomic_write
-from bayeslaw.common.shown import Block, Note, Shown
+from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
 
 WRITTEN = {
     "losses.csv": "data/delphi/isotoken.csv",
@@ -64,6 +64,7 @@ def simulate(
     table = world.table(None if domain == "both" else domain, seed=seed, noise=noise)
     opt.save_frame(out, pd.concat([table.frame, table.baselines], ignore_index=True))
     blocks: list[Block] = [
+        Note(SYNTHETIC, "synthetic"),
         f"{len(table)} losses and {len(table.baselines)} baselines (tokens = 0), seed {seed}; the "
         "column `synthetic` is True in every row.",
     ]
@@ -81,8 +82,9 @@ def simulate(
         "seed": seed,
         "limits": dict(world.limits),
         "domains": domains,
+        "synthetic": True,
     }
-    return opt.labelled(Shown("", blocks, document), synthetic=True)
+    return Shown("", blocks, document)
 
 
 @command(

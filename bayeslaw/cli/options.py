@@ -22,7 +22,7 @@ from bayeslaw.common.errors import (
     unknown,
 )
 from bayeslaw.common.files import atomic_write, is_hdf5, models_dir
-from bayeslaw.common.shown import SYNTHETIC, Note, Shown
+from bayeslaw.common.shown import Shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -547,12 +547,6 @@ def beside(
     if choice is None:
         return whole
     return whole.adding(train=choice.train or head.document["train"], test=choice.test)
-
-
-def labelled(shown: Shown, synthetic: bool) -> Shown:
-    """A result below a line that says whether it is of synthetic data."""
-    notes = [Note(SYNTHETIC, "synthetic")] * synthetic
-    return replace(shown, blocks=[*notes, *shown.blocks]).adding(synthetic=synthetic)
 
 
 def how(name: str, sampling: Sampling) -> dict[str, str]:

@@ -12,7 +12,7 @@ from scipy.interpolate import RegularGridInterpolator
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.formatting import count, digits, jsonable, percent
-from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
+from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
 from bayeslaw.laws.adjustments import epochs
 from bayeslaw.planning.planned_run import PlannedRun
 from bayeslaw.planning.problem import BUDGETS, Problem, likeliest, smallest
@@ -212,6 +212,8 @@ class Plan(Choice):
     unconverged : tuple of str
         Failures of the convergence check.
     note, seed : str, int
+    synthetic : bool
+        Whether some fitted losses are simulated.
     problem, deterministic_problem : Problem
         The limits with the paired draws, and with the point fits.
     replay_grid : array
@@ -246,6 +248,7 @@ class Plan(Choice):
     data: Mapping[str, tuple[float, float]]
     unconverged: tuple[str, ...]
     note: str = ""
+    synthetic: bool = False
     seed: int = 0
     problem: Problem = field(repr=False)
     deterministic_problem: Problem = field(repr=False)
@@ -374,7 +377,8 @@ class Plan(Choice):
     def shown(self) -> Shown:
         """The verdict and its reservations, the plan beside others, and what it depends on."""
         frontier, sensitivity = self.frontier(), self.sensitivity()
-        notes: list[Block] = [*self.reservations, ""] if self.reservations else []
+        notes: list[Block] = [Note(SYNTHETIC, "synthetic")] * self.synthetic
+        notes += [*self.reservations, ""] if self.reservations else []
         blocks = [*notes, *self._stated(), "", *self._answer(), self._compared()]
         chosen, certain = self.chosen, self.deterministic
         if chosen is not None and chosen.losses:

@@ -19,7 +19,7 @@ from bayeslaw.checks.findings import Check
 from bayeslaw.common.errors import FitWarning
 from bayeslaw.common.formatting import count, listed
 from bayeslaw.common.progress import step
-from bayeslaw.common.shown import Note, Severity, Showing, Shown, Table
+from bayeslaw.common.shown import Block, Note, Severity, Showing, Shown, Table
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name, score, shown_comparison
 from bayeslaw.huber.point_fit import PointFit, fit_huber
@@ -247,13 +247,12 @@ def _sections(of: _Results) -> dict[str, Shown]:
     sections = {"summary": Shown("Summary", [_summary(of)])}
     if of.plan is not None:
         shown = of.plan.shown()
-        blocks = [Note(shown.title), *shown.blocks]
+        blocks = [Note(shown.title), *_below_the_top(shown)]
         sections["plan"] = replace(shown, title="Plan", blocks=blocks, figures=())
     sections["data"] = _data(of)
     sections["checks"] = replace(of.checked.shown(), title="Checks")
     shown = of.forecast.shown()
-    rest = [b for b in shown.blocks if not (isinstance(b, Note) and b.level in AT_TOP)]
-    sections["forecast"] = Shown("Forecast", [*rest, POSITION])
+    sections["forecast"] = Shown("Forecast", [*_below_the_top(shown), POSITION])
     if of.scores is not None:
         sections["scores"] = _scores(of, of.scores)
         sections["calibration"] = _calibration(of.forecast)
@@ -267,6 +266,10 @@ def _sections(of: _Results) -> dict[str, Shown]:
     return sections
 
 
+def _below_the_top(shown: Shown) -> list[Block]:
+    return [b for b in shown.blocks if not (isinstance(b, Note) and b.level in AT_TOP)]
+
+
 def _summary(of: _Results) -> list[str]:
     fc, frame, training = of.forecast, of.rows, of.fit.table.frame
     low, high = fc.quantile([0.05, 0.95])
@@ -277,10 +280,8 @@ def _summary(of: _Results) -> list[str]:
         inside = inside_words(fc.to_frame(), BAND_LEVELS[::2])
         tested = f"{inside} The mean absolute error of the median is {error:.2g} %."
         tested += _unexpected(_coverage(fc))
-    reaches = {c: beyond(training[c], frame[c]) for c in of.fit.columns}
-    farther = ", ".join(
-        f"{SHORT_LABELS[c]} {reach}" for c, reach in reaches.items() if reach != "inside"
-    )
+    reaches = {SHORT_LABELS[c]: beyond(training[c], frame[c]) for c in of.fit.columns}
+    farther = ", ".join(f"{name} {reach}" for name, reach in reaches.items() if reach != "inside")
     ranges = "Each covariate is within the range of the training rows."
     ranges = f"Beyond the range of the training rows: {farther}." if farther else ranges
     exact = not of.first.law.discrepancy_parameters
