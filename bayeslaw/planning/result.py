@@ -444,7 +444,7 @@ class Plan(Choice):
 
     @property
     def reservations(self) -> list[Note]:
-        """How the plan lies outside the fitted rows, and failures of convergence, once each."""
+        """How the plan lies outside the fitted rows, and the fits that have not converged."""
         notes = [Note(self.evidence, "no evidence")] if self.evidence and not self.cheaper else []
         if (near := self.likeliest) is not None:
             text = f"Within the evidence: P(both) is at most {near.p_both:.3f}"
@@ -456,7 +456,12 @@ class Plan(Choice):
             )
             notes.append(Note(f"{text} replay would do. {self.evidence}", "caution"))
         notes += [Note(text[:1].upper() + text[1:], "caution") for text in self.outside]
-        notes += [Note(f"NOT CONVERGED: {text}.", "refuse") for text in self.unconverged]
+        failures: dict[str, list[str]] = {}
+        for text in self.unconverged:
+            fit, _, failure = text.rpartition(": ")
+            failures.setdefault(fit, []).append(failure)
+        for fit, texts in failures.items():
+            notes.append(Note(f"NOT CONVERGED: {fit}: {'; '.join(texts)}.", "refuse"))
         return notes
 
     def _to_check(self) -> list[Block]:

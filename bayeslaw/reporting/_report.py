@@ -66,14 +66,14 @@ CAPTIONS = {
     "the probability that all limits are met.",
     "plan_frontier": "Smallest budget and its replay ratio by confidence.",
 }
-AT_TOP = ("refuse", "synthetic")
-"""Levels of the notes of a forecast that come before anything else on the page."""
 UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
 class Report(Page, Showing):
-    """A report of a fit, as a self-contained page; ``print`` shows its warnings and summary.
+    """A report of a fit, as a self-contained page.
+
+    ``print`` shows its warnings and summary.
 
     Parameters
     ----------
@@ -209,7 +209,8 @@ def report(
         scores = pd.DataFrame(by_fit).T
     checked = check(fit, rows, seed=seed)
     results = _Results(fit, fc, train, test, point, scores, checked, comparison, plan, backtest)
-    sections = _sections(results) | {"provenance": _provenance(results, command)}
+    top = _warnings(results)
+    sections = _sections(results, top) | {"provenance": _provenance(results, command)}
     sections["checklist"] = _checklist(results)
     pictures = {}
     for section, name, draw, alt in _figures(results):
@@ -226,7 +227,7 @@ def report(
     name = f"Pool {fit.name}" if isinstance(fit, Pool) else fit.law.title
     title = f"{name}, on {Path(fit.table.name).name}"
     verdict = Note(checked.verdict, cast("Severity", checked.level))
-    return Report(title, verdict, question, _warnings(results), sections, pictures)
+    return Report(title, verdict, question, top, sections, pictures)
 
 
 def _warnings(of: _Results) -> list[str]:
@@ -242,17 +243,20 @@ def _warnings(of: _Results) -> list[str]:
 # -- sections -------------------------------------------------------------------------------------
 
 
-def _sections(of: _Results) -> dict[str, Shown]:
-    """What the results show, and what a report adds to them."""
+def _sections(of: _Results, top: Sequence[str]) -> dict[str, Shown]:
+    """What the results show, but for what stands at the top, and what a report adds."""
+
+    def blocks(shown: Shown) -> list[Block]:
+        return [b for b in shown.blocks if not (isinstance(b, Note) and b.text in top)]
+
     sections = {"summary": Shown("Summary", [_summary(of)])}
     if of.plan is not None:
         shown = of.plan.shown()
-        blocks = [Note(shown.title), *_below_the_top(shown)]
-        sections["plan"] = replace(shown, title="Plan", blocks=blocks, figures=())
+        whole = [Note(shown.title), *blocks(shown)]
+        sections["plan"] = replace(shown, title="Plan", blocks=whole, figures=())
     sections["data"] = _data(of)
     sections["checks"] = replace(of.checked.shown(), title="Checks")
-    shown = of.forecast.shown()
-    sections["forecast"] = Shown("Forecast", [*_below_the_top(shown), POSITION])
+    sections["forecast"] = Shown("Forecast", [*blocks(of.forecast.shown()), POSITION])
     if of.scores is not None:
         sections["scores"] = _scores(of, of.scores)
         sections["calibration"] = _calibration(of.forecast)
@@ -264,10 +268,6 @@ def _sections(of: _Results) -> dict[str, Shown]:
     if of.comparison is not None:
         sections["laws"] = replace(shown_comparison(of.comparison), figures=())
     return sections
-
-
-def _below_the_top(shown: Shown) -> list[Block]:
-    return [b for b in shown.blocks if not (isinstance(b, Note) and b.level in AT_TOP)]
 
 
 def _summary(of: _Results) -> list[str]:
