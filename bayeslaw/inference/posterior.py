@@ -76,7 +76,7 @@ def band_table(frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[
         name = f"{100 * level:g}"
         band = frame[low].map(f"{{:{loss}}}".format) + "–" + frame[high].map(f"{{:{loss}}}".format)
         if measured:
-            band += frame[f"inside_{name}"].map({True: "  in", False: " out"}).fillna("")
+            band += frame[f"inside_{name}"].map({True: "  in", False: " out"})
         columns[f"{name} % band"] = band
     if "position" in frame and frame["position"].nunique() > 1:
         columns["position"] = frame["position"]
@@ -91,11 +91,10 @@ def band_table(frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[
 
 def inside_words(frame: pd.DataFrame, levels: Sequence[float]) -> str:
     """How many measured losses lie inside each band."""
-    measured = int(frame["loss"].notna().sum())
     names = [f"{100 * level:g}" for level in levels]
     *counts, last = [f"{int(frame[f'inside_{n}'].sum())} in the {n} % band" for n in names]
     words = f"{', '.join(counts)} and {last}" if counts else last
-    return f"Of {measured} measured losses, {words}."
+    return f"Of {len(frame)} measured losses, {words}."
 
 
 @dataclass(frozen=True)

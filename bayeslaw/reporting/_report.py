@@ -285,7 +285,7 @@ def _summary(of: _Results) -> list[str]:
     ranges = "Each covariate is within the range of the training rows."
     ranges = f"Beyond the range of the training rows: {farther}." if farther else ranges
     exact = not of.first.law.discrepancy_parameters
-    words = "no" if exact else f"its {of.first.spec.discrepancy.words}"
+    words = "no discrepancy" if exact else f"its discrepancy, {of.first.spec.discrepancy.words}"
     state = str(of.fit.convergence)
     return [
         f"Median forecasts run from {fc.median.min():.4g} to {fc.median.max():.4g} nats per token; "
@@ -296,8 +296,8 @@ def _summary(of: _Results) -> list[str]:
         *([] if of.backtest is None else [of.backtest.looking(of.fit.table, frame)]),
         *([] if of.plan is None else [of.plan.sentence]),
         *([f"{state[0].upper()}{state[1:]}."] if of.fit.convergence.ok else []),
-        f"A 90 % band contains a new measured loss with 90 % probability if the law (with {words} "
-        "discrepancy), the priors and the likelihood are right. Calibration on held-out rows tests "
+        "A 90 % band contains a new measured loss with 90 % probability if the law (with "
+        f"{words}), the priors and the likelihood are right. Calibration on held-out rows tests "
         "whether they are.",
     ]
 
