@@ -1,7 +1,6 @@
 """Loss against tokens or compute: curves of posteriors and point fits, bands, measured losses."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -380,12 +379,12 @@ def _law_curve(fit: Posterior | Pool, path: pd.DataFrame, seed: int) -> pd.DataF
     return _with_compute(forecast.frame.assign(median=forecast.median))
 
 
-def _draw_forecast(ax: Axes, path: pd.DataFrame, x: str, colour: Any) -> None:
+def _draw_forecast(ax: Axes, path: pd.DataFrame, x: str, colour: Floats) -> None:
     """Bands of runs that differ in tokens only, as a fan, or as bars of a single run."""
     for level, width, alpha in ((90, 2, 0.25), (50, 6, 0.4)):
         low, high = path[f"lower_{level}"], path[f"upper_{level}"]
         if len(path) == 1:
-            ax.vlines(path[x], low, high, colors=[colour], lw=width, alpha=alpha)
+            ax.vlines(path[x], low, high, color=colour, lw=width, alpha=alpha)
         else:
             ax.fill_between(path[x], low, high, color=colour, alpha=alpha, lw=0)
     ax.plot(path[x], path["median"], color=colour, lw=1.5, marker="_" if len(path) == 1 else "")

@@ -1,7 +1,6 @@
 """Figures of forecasts against measured losses, and of plans."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +17,7 @@ from bayeslaw.common.formatting import count
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name
 from bayeslaw.inference.posterior import Forecast
+from bayeslaw.planning.problem import Limit
 from bayeslaw.planning.result import Plan
 from bayeslaw.plots.curves import CROSS
 from bayeslaw.plots.style import (
@@ -283,7 +283,7 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
         np.linspace(0, problem.draws - 1, min(problem.draws, SURFACE_DRAWS)).astype(int)
     )
 
-    def median(limit: Any) -> Floats:
+    def median(limit: Limit) -> Floats:
         return np.asarray(np.median(limit.value(np.log(budgets), ratios), axis=-1))
 
     scale, unit = (100, "%") if problem.source.relative else (1, "nats")
