@@ -138,6 +138,15 @@ def test_without_adaptation_forgetting_is_the_pretrained_model(p, x):
     assert Term("F", "slope_F", "-eta*log(P) - phi*log(N)").power_of("ptpp")
 
 
+def test_powers_of_covariates_that_do_not_lead_a_term():
+    terms = [term for name in ("form1n", "transfer", "form3") for term in load_law(name).terms]
+    found = {t.log: [t.power_along(c) for c in t.covariates[1:]] for t in terms}
+    assert found["nu*log(r) - beta*log(D)"] == [("nu", 1.0)]
+    assert found["-eta*log(P) - phi*log(N)"] == [("phi", -1.0)]
+    assert ("phi", -1.0) in found["-phi*log(N) - eta*log(P*N + rho*D)"]
+    assert load_law("form3").terms[1].power_along("ptpp") == ("", 0.0)  # within the exponent of D
+
+
 def test_replay_is_clipped_and_the_effective_exponent_has_a_floor_as_in_the_paper():
     law, rows = load_law("dcpt"), grid(params=1e9, tokens=1e9, replay=[0, 1e-9, 1e-12, 1])
     p = {**support.TRUTH, "C": 0.0, "A": 0.0, "E": 0.0}
@@ -276,9 +285,8 @@ def test_a_table_has_the_columns_that_vary():
     assert for_table(law, rated.query("rate == 1e-4")).tuning is None
     # The saved fits know what was planted: 3 % of offset; a cost of .03 about 4e-4 (N/6e8)^-.2.
     rows = grid(params=6e8, tokens=1e10)
-    hot, cold = (
-        saved("columns").predict(rows.assign(annealed=a), allow_unconverged=True) for a in (0, 1)
-    )
+    usable = saved("columns").accepted(unconverged=True)
+    hot, cold = (usable.predict(rows.assign(annealed=a)) for a in (0, 1))
     assert np.log(hot / cold) == pytest.approx(np.log(1.03), abs=0.004)
     fit = saved("rates")
     for name, value in {"rate_cost": 0.03, "rate_best_N": -0.2, "rate_best_D": 0.0}.items():
@@ -291,9 +299,9 @@ def test_a_table_has_the_columns_that_vary():
 
 def test_candidates_repeat_their_tokens_also_if_targets_state_none():
     scarce = grid(params=1e9, tokens=[1e10, 1e11], unique_tokens=5e8)
-    targets, how = grid(params=3e9, tokens=1e11), {"k": 1, "allow_unconverged": True}
+    targets, fit = grid(params=3e9, tokens=1e11), saved("columns").accepted(unconverged=True)
     found, stated = (
-        bl.choose_anchors(saved("columns"), scarce, rows, **how).picks
+        bl.choose_anchors(fit, scarce, rows, k=1).picks
         for rows in (targets, targets.assign(unique_tokens=1e12))
     )
     pd.testing.assert_frame_equal(found, stated)

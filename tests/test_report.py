@@ -23,7 +23,7 @@ from bayeslaw import (
     score,
     simulate,
 )
-from bayeslaw.reporting._report import answer, beyond, cost, licence
+from bayeslaw.reporting._report import beyond, cost, licence
 from bayeslaw.reporting.pages import Picture, picture
 from tests.recorded import plan
 from tests.support import CHINCHILLA, DATA, delphi, saved, small
@@ -115,7 +115,7 @@ def test_what_reproduces_the_page_and_what_is_unknown():
     assert asked["runs"][0].startswith("unknown")
     assert asked["tokenizer and training text"] == ["unknown"]
     assert asked["extrapolation"][0].startswith("params 4 × the largest; 6 extrapolations (up to")
-    assert tables(page(), "data")[0]["N, parameters"][-1] == "4 × the largest"
+    assert tables(page(), "data")[0]["model size N (parameters)"][-1] == "4 × the largest"
 
 
 def test_a_plan_is_answered_first():
@@ -124,7 +124,7 @@ def test_a_plan_is_answered_first():
     assert "at most 1.8 nats per token, forgetting at most 2 %" in text(page(), "plan")
     summary = page().sections["summary"].blocks[0]
     assert any(line.startswith("Plan: feasible") and ". It meets" in line for line in summary)
-    assert answer(plan(max_loss=1.4)).startswith("Plan: infeasible: no budget")
+    assert plan(max_loss=1.4).sentence.startswith("Plan: infeasible: no budget")
 
 
 def test_text_of_the_user_is_text_and_a_page_is_written_whole(tmp_path):
@@ -143,7 +143,7 @@ def test_a_fit_that_has_not_converged_comes_first():
     rows = NEW.frame[["params", "tokens"]]
     with pytest.raises(NotConverged):
         report(saved("unconverged"), rows)
-    made = report(saved("unconverged"), rows, allow_unconverged=True)
+    made = report(saved("unconverged").accepted(unconverged=True), rows)
     assert made.warnings[0].startswith("NOT CONVERGED")
     assert made.html.index("NOT CONVERGED") < made.html.index("<nav")
     assert any("Synthetic data" in warning for warning in made.warnings)
@@ -163,14 +163,14 @@ def test_counts_that_are_not_expected_are_in_the_summary():
     more = "Of independent rows we would expect more in the 50 %, 80 % and 90 % band."
     assert any(more in sentence for sentence in sentences)
     (ranges,) = tables(made, "data")
-    assert ranges["PTPP, pre-training tokens per parameter"][-1] == "not in the law"
+    assert ranges["pre-training tokens per parameter"][-1] == "not in the law"
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_known_and_new_bases_are_counted_and_repeated_rows_are_labelled():
     train, test = delphi().split(train="scale <= 3e20", test="scale >= 1e21")
     rows = pd.concat([train.frame, test.frame, test.frame.assign(run="again")], ignore_index=True)
-    made = report(saved("delphi_chinchilla"), rows, allow_unconverged=True)
+    made = report(saved("delphi_chinchilla").accepted(unconverged=True), rows)
     words = "7 of the 9 bases to forecast are in the training rows; the effect of a new base"
     assert words in text(made, "data")
     table = next(b for b in made.sections["forecast"].blocks if hasattr(b, "frame"))

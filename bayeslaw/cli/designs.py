@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
@@ -35,6 +35,22 @@ class Evsi:
     seed: int = opt.SEED
 
 
+@dataclass(frozen=True)
+class Purchase:
+    """How many runs are bought and how they are chosen, as arguments of `choose_anchors`."""
+
+    k: int | None = option("Number of runs.", min=1)
+    budget: float | None = option("Most FLOPs for all runs.")
+    cost: str = option(
+        "flops (6 N D and each new base's pre-training), adaptation (6 N D), or a column.",
+        default="flops",
+    )
+    gain: Literal["random", "plan"] = option(
+        "At random, or to reduce the variance of the plan's budget.", default="random"
+    )
+    second_size: bool = option("Require runs of two sizes or more, or not.", default=True)
+
+
 @command(
     """bayeslaw anchors fit.nc --k 4 \\
     --candidates "params=241e6,517e6 tokens=1e9,1e10 replay=.1,.5 ptpp=279" \\
@@ -57,16 +73,7 @@ def anchors(
     ),
     where: str | None = query("Candidates to use; all others are ignored."),
     aim: str | None = query("Targets to use; all others are ignored."),
-    k: int | None = option("Number of runs.", min=1),
-    budget: float | None = option("Most FLOPs for all runs."),
-    cost: str = option(
-        "flops (6 N D and each new base's pre-training), adaptation (6 N D), or a column.",
-        default="flops",
-    ),
-    gain: Literal["random", "plan"] = option(
-        "At random, or to reduce the variance of the plan's budget.", default="random"
-    ),
-    second_size: bool = option("Require runs of two sizes or more, or not.", default=True),
+    purchase: Purchase,
     source: Path | None = option("For --gain plan and --evsi: posterior of the source domain."),
     plan: str | None = option(f'For --gain plan and --evsi: "{opt.PLAN}".', metavar="LIMITS"),
     out: Path | None = output("Write the rows to measure (CSV or Parquet).", *opt.TABLES),
@@ -82,40 +89,38 @@ def anchors(
     """
     from bayeslaw.design.study import shown_value
 
-    if k is None and budget is None:
+    for_plan = purchase.gain == "plan"
+    if purchase.k is None and purchase.budget is None:
         raise BayeslawError("say how many runs (--k) or what they may cost (--budget).")
-    _check(gain == "plan", source, plan, value)
-    if targets is None and gain != "plan":
+    _check(for_plan, source, plan, value)
+    if targets is None and not for_plan:
         raise BayeslawError("say where the loss matters, with --targets.")
     pool = _rows(candidates, "--candidates", where)
     target_rows = None if targets is None else _rows(targets, "--targets", aim)
     others = {text: _rows(text, "--against", None) for text in value.against or ()}
-    fitted = bl.load(posterior)
+    fitted = bl.load(posterior).accepted(unconverged=allow_unconverged)
     limits = {} if plan is None else opt.limits_of(plan)
-    forgotten = None if source is None else bl.load(source)
+    forgotten = None
+    if source is not None:
+        forgotten = bl.load(source).accepted(unconverged=allow_unconverged)
     if value.evsi is not None and any(isinstance(fit, bl.Pool) for fit in (fitted, forgotten)):
         raise BayeslawError("--evsi needs fits of one law each, not pools: it refits them.")
-    allow: dict[str, Any] = {"allow_unconverged": allow_unconverged}
-    needed = evsi = None
-    if gain == "plan":
+    needed = None
+    if for_plan:
         assert forgotten is not None
-        how = allow | {"seed": value.seed, "beyond_evidence": True}
-        needed = bl.plan(target=fitted, source=forgotten, **how, **limits)
+        target, base = (fit.accepted(beyond_evidence=True) for fit in (fitted, forgotten))
+        needed = bl.plan(target=target, source=base, seed=value.seed, **limits)
     chosen = bl.choose_anchors(
         fitted,
         pool,
         target_rows,
-        k=k,
-        budget=budget,
-        cost=cost,
-        gain=gain,
-        second_size=second_size,
         plan=needed,
-        source=forgotten if gain == "plan" else None,
+        source=forgotten if for_plan else None,
         seed=value.seed,
-        **allow,
+        **vars(purchase),
     )
     opt.save_frame(out, chosen.frame)
+    shown = opt.beside(fitted, chosen.shown())
     if value.evsi is not None:
         assert isinstance(fitted, bl.Posterior)
         assert isinstance(forgotten, bl.Posterior)
@@ -124,14 +129,11 @@ def anchors(
             target=fitted,
             source=forgotten,
             simulations=value.evsi,
-            cost=cost,
+            cost=purchase.cost,
             seed=value.seed,
             jobs=value.jobs,
-            **allow,
             **limits,
         )
-    shown = opt.beside(fitted, chosen.shown())
-    if evsi is not None:
         shown += shown_value(evsi)
     return shown.adding(out=out, seed=value.seed)
 

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from bayeslaw.common.acceptance import Acceptance
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning, unknown
@@ -20,7 +21,7 @@ from bayeslaw.huber.descent import Objective, agree, polish_best, screened_start
 from bayeslaw.laws.adjustments import RATE, UNIQUE
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.tables.table import LossTable, frame_of
+from bayeslaw.tables.table import LossTable, frame_of, is_synthetic
 from bayeslaw.tables.validation import COVARIATES, canonical, check_rows
 
 STARTS, POLISH = 64, 3
@@ -39,7 +40,7 @@ type Bounds = Literal["paper", "prior"]
 
 
 @dataclass(frozen=True, repr=False)
-class PointFit(Showing):
+class PointFit(Showing, Acceptance):
     """A deterministic fit.
 
     Parameters
@@ -91,6 +92,10 @@ class PointFit(Showing):
         """Covariates of the law, as columns of a table."""
         return self.law.columns
 
+    def require_converged(self) -> tuple[str, ...]:
+        """Nothing: a point fit has no convergence check of draws."""
+        return ()
+
     def predict(self, table: LossTable | pd.DataFrame) -> Floats:
         """Predicted loss per row, nats per token."""
         loss: Floats = self.law.loss(self.parameters, self.law.covariates(frame_of(table)))
@@ -137,7 +142,10 @@ class PointFit(Showing):
         if self.table is not None:
             check_rows(canonical(frame_of(table), "rows", ()), "rows", self.table.frame)
         lowest, highest = self.span(table)
-        return frame_of(table).assign(
+        frame = frame_of(table)
+        if is_synthetic(self.table) and "synthetic" not in frame:
+            frame = frame.assign(synthetic=True)
+        return frame.assign(
             prediction=self.predict(table),
             lowest=lowest,
             highest=highest,

@@ -1,7 +1,6 @@
 """Loss against tokens or compute: curves of posteriors and point fits, bands, measured losses."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,7 +33,7 @@ from bayeslaw.plots.style import (
     INK,
     LABELS,
     QUIET,
-    SHORT,
+    SHORT_LABELS,
     SIZES,
     Look,
     axes,
@@ -72,13 +71,7 @@ type Cell = Mapping[str, float]  # values of covariates that select a panel or a
 type Fit = Posterior | Pool | PointFit
 
 
-def forecast(
-    fit: Fit,
-    rows: LossTable | pd.DataFrame,
-    *,
-    seed: int = 0,
-    allow_unconverged: bool = False,
-) -> Figure:
+def forecast(fit: Fit, rows: LossTable | pd.DataFrame, *, seed: int = 0) -> Figure:
     """Posterior predictive loss against tokens, with 50 and 90 % bands, or that of a point fit.
 
     The figure has a panel per model size, a line per replay ratio, and a row of panels per
@@ -95,21 +88,19 @@ def forecast(
         Rows to forecast; a measured `loss` (nats per token) is drawn as well.
     seed : int
         Of the predictive noise of a posterior.
-    allow_unconverged : bool
-        Draw a posterior that has not converged.
 
     Raises
     ------
     NotConverged
-        If the posterior has not converged and `allow_unconverged` is false.
+        If the posterior has not converged; see `Posterior.accepted`.
     TableError
         If a covariate of the law is missing.
     """
-    return _curves(fit, _frame(fit, rows), ("ptpp", "replay"), seed, allow_unconverged)
+    return _curves(fit, _frame(fit, rows), ("ptpp", "replay"), seed)
 
 
 @step("forecasting the fitted rows")
-def in_sample(fit: Fit, *, seed: int = 0, allow_unconverged: bool = False) -> Figure:
+def in_sample(fit: Fit, *, seed: int = 0) -> Figure:
     """Fitted curves and training losses, with 50 and 90 % bands, or those of a point fit.
 
     The figure has a row of panels per replay ratio, a column per model size and a line per
@@ -119,7 +110,7 @@ def in_sample(fit: Fit, *, seed: int = 0, allow_unconverged: bool = False) -> Fi
     Parameters
     ----------
     fit : Posterior, Pool or PointFit
-    seed, allow_unconverged
+    seed
         As for `forecast`.
 
     Raises
@@ -134,7 +125,7 @@ def in_sample(fit: Fit, *, seed: int = 0, allow_unconverged: bool = False) -> Fi
     # Without the runs, so that the bands are those of a new run.
     known = [c for c in ("base", *fit.columns, UNIQUE, ANNEALED, RATE) if c in fit.table.frame]
     rows = fit.table.measured[[*known, "loss"]].reset_index(drop=True)
-    return _curves(fit, rows, ("replay", "ptpp"), seed, allow_unconverged)
+    return _curves(fit, rows, ("replay", "ptpp"), seed)
 
 
 def _frame(fit: Fit, rows: LossTable | pd.DataFrame) -> pd.DataFrame:
@@ -142,9 +133,7 @@ def _frame(fit: Fit, rows: LossTable | pd.DataFrame) -> pd.DataFrame:
 
 
 @style()
-def _curves(
-    fit: Fit, frame: pd.DataFrame, across: tuple[str, str], seed: int, allow_unconverged: bool
-) -> Figure:
+def _curves(fit: Fit, frame: pd.DataFrame, across: tuple[str, str], seed: int) -> Figure:
     """Draw a panel per size; the columns `across`, if they vary, give rows of panels and lines."""
     train = frame if fit.table is None else fit.table.frame
 
@@ -153,18 +142,14 @@ def _curves(
         if isinstance(fit, PointFit):
             places = locate(train, rows, fit.columns).set_index(rows.index)
             bars = fit.forecast(rows).set_index(rows.index).rename(columns={"prediction": "median"})
-            return bars.join(places).assign(inside=True)
-        fc = fit.forecast(
-            rows, seed=seed, allow_unconverged=allow_unconverged, beyond_evidence=True
-        )
-        bands = fc.to_frame((0.5, 0.9)).join(fc.positions.filter(like=BEYOND))
-        loss = bands.get("loss", bands["median"])
-        return bands.assign(inside=loss.between(bands["lower_90"], bands["upper_90"]))
+            return bars.join(places).assign(inside_90=True)
+        fc = fit.accepted(beyond_evidence=True).forecast(rows, seed=seed)
+        return fc.to_frame((0.5, 0.9)).join(fc.positions.filter(like=BEYOND))
 
     def titled(column: str, value: float) -> str:
         """A covariate's value, and its ratio to the largest training value if that is less."""
         column = "params" if column == "panel" else column
-        text, most = f"{SHORT[column]} {count(value)}", train[column].max()
+        text, most = f"{SHORT_LABELS[column]} {count(value)}", train[column].max()
         beyond = column != "replay" and value > 1.005 * most
         return f"{text} ({value / most:.2g} × largest fitted)" if beyond else text
 
@@ -293,7 +278,7 @@ def _points(ax: Axes, points: pd.DataFrame, i: int) -> None:
         bars: Look = {"color": dots["color"], "ls": "", "lw": 1, "alpha": 0.7, "zorder": 1.5}
         ax.errorbar(tokens, middle, [middle - low, high - middle], capsize=2, **bars)
     if "loss" in points:
-        held, out = points[points["inside"]], points[~points["inside"]]
+        held, out = points[points["inside_90"]], points[~points["inside_90"]]
         ax.plot(held["tokens"], held["loss"], **dots, ms=4.5, mec="white", mew=0.5)
         ax.plot(out["tokens"], out["loss"], **dots, ms=5.5, mfc="white")
         ax.plot(out["tokens"], out["loss"], **CROSS)
@@ -301,7 +286,7 @@ def _points(ax: Axes, points: pd.DataFrame, i: int) -> None:
 
 def _handles(kinds: list[Cell], points: pd.DataFrame) -> list[Artist]:
     measured, banded = "loss" in points, "lower_90" in points
-    lines = [f"{SHORT[c]} {count(v)}" for kind in kinds for c, v in kind.items()]
+    lines = [f"{SHORT_LABELS[c]} {count(v)}" for kind in kinds for c, v in kind.items()]
     marked: Look = {"ms": 4.5} if lines and measured else {"ms": 4.5, "marker": ""}
     labels = lines or ["median" if banded else "point fit"]
     handles: list[Artist] = [key(label, **look(i) | marked) for i, label in enumerate(labels)]
@@ -312,7 +297,7 @@ def _handles(kinds: list[Cell], points: pd.DataFrame) -> list[Artist]:
         handles.append(key("range of fits that agree", ls="", color=INK, marker="|", ms=10))
     if measured and not lines:
         handles.append(key("measured", **look(0, ls="", ms=4.5)))
-    if measured and not points["inside"].all():
+    if measured and not points["inside_90"].all():
         handles.append(key("measured, outside the 90 % band", **CROSS))
     return handles
 
@@ -321,13 +306,7 @@ def _handles(kinds: list[Cell], points: pd.DataFrame) -> list[Artist]:
 
 
 @style()
-def overview(
-    fit: Posterior | Pool,
-    rows: LossTable | pd.DataFrame,
-    *,
-    seed: int = 0,
-    allow_unconverged: bool = False,
-) -> Figure:
+def overview(fit: Posterior | Pool, rows: LossTable | pd.DataFrame, *, seed: int = 0) -> Figure:
     """Loss against compute and against tokens: fitted runs, the law, bands and measured losses.
 
     Dots are fitted runs, coloured by model size; lines are the law's median through them. Forecast
@@ -337,7 +316,7 @@ def overview(
     Parameters
     ----------
     fit : Posterior or Pool
-    rows, seed, allow_unconverged
+    rows, seed
         As for `forecast`.
 
     Raises
@@ -346,9 +325,7 @@ def overview(
         As for `forecast`.
     """
     frame = _frame(fit, rows)
-    predicted = fit.forecast(
-        frame, seed=seed, allow_unconverged=allow_unconverged, beyond_evidence=True
-    )
+    predicted = fit.accepted(beyond_evidence=True).forecast(frame, seed=seed)
     forecast = _with_compute(predicted.to_frame((0.5, 0.9)))
     train = _with_compute(fit.table.measured)
     same = [*dict.fromkeys(["params", *(c for c in fit.columns if c != "tokens")])]
@@ -398,23 +375,23 @@ def _law_curve(fit: Posterior | Pool, path: pd.DataFrame, seed: int) -> pd.DataF
     known = [c for c in (*fit.columns, "base", UNIQUE, ANNEALED) if c in path and c != "tokens"]
     fixed = {name: path[name].iloc[0] for name in known}
     rows = canonical(pd.DataFrame(fixed | {"tokens": tokens}), "grid", fit.columns)
-    forecast = fit.forecast(rows, seed=seed, allow_unconverged=True, beyond_evidence=True)
+    forecast = fit.accepted(beyond_evidence=True).forecast(rows, seed=seed)
     return _with_compute(forecast.frame.assign(median=forecast.median))
 
 
-def _draw_forecast(ax: Axes, path: pd.DataFrame, x: str, colour: Any) -> None:
+def _draw_forecast(ax: Axes, path: pd.DataFrame, x: str, colour: Floats) -> None:
     """Bands of runs that differ in tokens only, as a fan, or as bars of a single run."""
     for level, width, alpha in ((90, 2, 0.25), (50, 6, 0.4)):
         low, high = path[f"lower_{level}"], path[f"upper_{level}"]
         if len(path) == 1:
-            ax.vlines(path[x], low, high, colors=[colour], lw=width, alpha=alpha)
+            ax.vlines(path[x], low, high, color=colour, lw=width, alpha=alpha)
         else:
             ax.fill_between(path[x], low, high, color=colour, alpha=alpha, lw=0)
     ax.plot(path[x], path["median"], color=colour, lw=1.5, marker="_" if len(path) == 1 else "")
     if "loss" in path:
-        inside = path["loss"].between(path["lower_90"], path["upper_90"])
+        missed = path[~path["inside_90"]]
         ax.plot(path[x], path["loss"], mfc=colour, **MEASURED)
-        ax.plot(path[x][~inside], path["loss"][~inside], **MISSED)
+        ax.plot(missed[x], missed["loss"], **MISSED)
 
 
 def _flops_axis(ax: Axes) -> None:
@@ -445,8 +422,8 @@ def _overview_handles(forecast: pd.DataFrame, curves: bool) -> list[Artist]:
     ]
     if "loss" in forecast:
         handles.append(key("measured afterwards", mfc=colour, **MEASURED))
-        inside = forecast["loss"].between(forecast["lower_90"], forecast["upper_90"])
-        handles += [] if inside.all() else [key("outside the 90 % band", **MISSED)]
+        missed = not forecast["inside_90"].all()
+        handles += [key("outside the 90 % band", **MISSED)] * missed
     return handles
 
 
@@ -461,7 +438,6 @@ def compute_optimal(
     search: Range | None = None,
     replay: float | None = None,
     ptpp: float | None = None,
-    allow_unconverged: bool = False,
 ) -> Figure:
     """IsoFLOP curves of some budgets, and the compute-optimal model and tokens of all budgets.
 
@@ -474,7 +450,7 @@ def compute_optimal(
     ----------
     posterior : Posterior
         Of a law that depends on N and D; at most 1000 of its draws are used.
-    flops, search, replay, ptpp, allow_unconverged
+    flops, search, replay, ptpp
         As for `bayeslaw.derive.compute_optimal`.
 
     Raises
@@ -483,7 +459,7 @@ def compute_optimal(
         As for `bayeslaw.derive.compute_optimal`.
     """
     asked = sorted(positive("flops", flops))
-    checked([posterior], allow_unconverged)
+    checked(posterior)
     rows = posterior.table.measured.assign(compute=training_flops(posterior))
     ends = min(asked[0], rows["compute"].min()), max(asked[-1], rows["compute"].max())
     few = np.linspace(0, posterior.count - 1, min(posterior.count, DRAWS)).astype(int)
