@@ -91,7 +91,8 @@ def best_rows(frame: pd.DataFrame) -> pd.DataFrame:
 
 def best_rate(fit: bl.Posterior, cell: pd.DataFrame) -> dict[str, Any]:
     """The best rate of one base: forecast, vertex of a parabola, and what others cost by it."""
-    found = bl.derive.best_rate(fit, best_rows(cell), allow_unconverged=True).to_frame([0.9])
+    usable = fit.accepted(unconverged=True)
+    found = bl.derive.best_rate(usable, best_rows(cell)).to_frame([0.9])
     square, line, _ = np.polyfit(np.log(cell["rate"]), np.log(cell["loss"]), 2)
     best = -line / (2 * square)
     ends = found.loc[0, ["median", "lower_90", "upper_90"]].to_dict()
@@ -229,10 +230,10 @@ def tuning(law: str, method: str, train: bl.LossTable, test: pd.DataFrame, setti
     if method == "huber":
         error = np.log(bl.fit_huber(law, train).predict(test)) - truth
         return {"bias_latent": error.mean(), "crps_latent": np.abs(error).mean()}
-    fit = bl.fit(law, train, likelihood=method, **settings)
+    fit = bl.fit(law, train, likelihood=method, **settings).accepted(unconverged=True)
     found: dict[str, Any] = {"gate": "; ".join(fit.convergence.failures) or "passed"}
     for kind in ("latent", "predictive"):
-        logs = np.log(fit.forecast(test, kind=kind, allow_unconverged=True).samples)
+        logs = np.log(fit.forecast(test, kind=kind).samples)
         found[f"bias_{kind}"] = (np.median(logs, 0) - truth).mean()
         found[f"crps_{kind}"] = crps(logs, truth).mean()
         for level in (50, 90):
@@ -409,7 +410,7 @@ def accuracy_rows(corpus: str, split: str, settings: dict) -> pd.DataFrame:
     table = bl.read_table(DATA / "gadre" / "overtraining.csv", where=own)
     known, held_out = table.split(train, test)
     fit = bl.fit("chinchilla", known, seed=0, **settings)
-    loss = fit.forecast(held_out, allow_unconverged=True).samples
+    loss = fit.accepted(unconverged=True).forecast(held_out).samples
     median, frames = np.median(loss, axis=0), []
     measured = pd.read_csv(DATA / "gadre" / "accuracy.csv")
     here = measured["train_set"] == corpus

@@ -237,8 +237,8 @@ def runs(options: Namespace) -> Jobs:
             case: tuple[int, int, int] = case,
         ) -> pd.DataFrame:
             fewer = thinned(train, *case)
-            fit = refit(LAW, fewer, 0, **settings)
-            rows = by_row(fit.forecast(test, allow_unconverged=True).samples, test)
+            fit = refit(LAW, fewer, 0, **settings).accepted(unconverged=True)
+            rows = by_row(fit.forecast(test).samples, test)
             gate = "; ".join(fit.convergence.failures) or "passed"
             return rows.assign(source=source, rows=len(fewer), gate=gate)
 
@@ -277,8 +277,8 @@ def distance(options: Namespace) -> Jobs:
         def job(
             source: str = source, train: bl.LossTable = train, test: bl.LossTable = test
         ) -> pd.DataFrame:
-            found = bl.fit(LAW, train, **options.settings)
-            forecast = found.forecast(test, allow_unconverged=True)
+            found = bl.fit(LAW, train, **options.settings).accepted(unconverged=True)
+            forecast = found.forecast(test)
             rows = by_row(forecast.samples, test, (50, 80, 90))
             place = ["position", "decades", "beyond_params", "beyond_tokens"]
             rows[place] = forecast.positions[place].to_numpy()

@@ -18,7 +18,7 @@ from benchmarks.splits import DATA
 SIZE, STAGE, REPLAY = 147816, 279, 0.25
 """The run that is drawn of the law `transfer`: N, PTPP and r."""
 LAWS = ("dcpt", "form1", "form2", "form3", "form1n", "forgetting", "transfer", "adaptation")
-ALLOWED = {"allow_unconverged": True, "beyond_evidence": True}
+ACCEPTED = {"unconverged": True, "beyond_evidence": True}
 LIMITS = {"params": SIZE, "ptpp": STAGE, "max_loss": 1.6, "max_forgetting": 0.15}
 
 
@@ -26,7 +26,7 @@ def overview(where: dict[str, str], train: str, test: str, settings: dict[str, A
     """Forecasts that hold, or that miss, on one table."""
     rows = bl.read_table(**where).split(train, test)
     fit = bl.fit("chinchilla", rows[0], **settings)
-    return fit.plot.overview(rows[1], allow_unconverged=bool(settings))
+    return fit.accepted(unconverged=bool(settings)).plot.overview(rows[1])
 
 
 def transfer(settings: dict[str, Any]) -> Figure:
@@ -99,8 +99,9 @@ def plans(settings: dict[str, Any]) -> Figure:
         figure, axes = plt.subplots(2, 4, **size)
         for ax, law in zip(axes.flat, LAWS[4:5] if settings else LAWS, strict=False):
             laws = {"french": "form1n" if law == "forgetting" else law, "english": law}
-            target, source = (bl.fit(laws[d], table, **settings) for d, table in tables.items())
-            plan = bl.plan(target=target, source=source, **LIMITS, **ALLOWED)
+            fits = (bl.fit(laws[d], table, **settings) for d, table in tables.items())
+            target, source = (fit.accepted(**ACCEPTED) for fit in fits)
+            plan = bl.plan(target=target, source=source, **LIMITS)
             chance = plan.surface(atpp, replay).to_numpy()
             levels = np.linspace(0, 1, 11)
             filled = ax.contourf(100 * replay, atpp, chance, levels, cmap="Blues")

@@ -37,6 +37,7 @@ def planned(family: str, number: int, pilot: str, settings: dict[str, Any]) -> p
     tables, start = truth.tables([TRAIN, bought], seeds), time.process_time()
     how = {"chains": 2, "draws": 500, "cores": 1, "retry": False} | settings
     fits = [bl.fit("adaptation", t, seed=2 * number + i, **how) for i, t in enumerate(tables)]
+    fits = [fit.accepted(unconverged=True, beyond_evidence=True) for fit in fits]
     fitted = time.process_time()
     failed = [
         f"{member.law.name} {domain}: {', '.join(member.convergence.failures)}"
@@ -56,8 +57,6 @@ def planned(family: str, number: int, pilot: str, settings: dict[str, Any]) -> p
             confidence=CONFIDENCES[-1],
             noise=noise,
             replay_grid=np.linspace(0.02, 0.98, 25),
-            allow_unconverged=True,
-            beyond_evidence=True,
         )
         for each in found.frontier(CONFIDENCES).to_dict("records"):
             row = {"gate": "; ".join(failed) or "passed", "noise": noise}
@@ -178,7 +177,8 @@ def plan_of(target: str, base: Any, asked: Any, folder: Path | None, smoke: bool
     """The plan for a base, and its limits: medians of the forecasts at the reference point."""
     confidence, atpp, replay = asked
     own = {
-        domain: told(pool, base, domain) for domain, pool in pools(target, folder, smoke).items()
+        domain: told(pool, base, domain).accepted(unconverged=smoke, beyond_evidence=True)
+        for domain, pool in pools(target, folder, smoke).items()
     }
     row = bl.grid(params=base.params, ptpp=base.ptpp, tokens=atpp * base.params, replay=replay)
     losses = [np.median(own[d].latent(row.assign(base=base.base))) for d in (target, "english")]
@@ -195,8 +195,6 @@ def plan_of(target: str, base: Any, asked: Any, folder: Path | None, smoke: bool
         confidence=confidence,
         noise="predictive",
         replay_grid=np.linspace(0.1, 0.5, 17),
-        allow_unconverged=smoke,
-        beyond_evidence=True,
         **limits,
     )
     choice = plan.best or plan  # without a plan, the likeliest

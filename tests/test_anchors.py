@@ -173,7 +173,7 @@ def test_an_unconverged_posterior_is_refused_or_named():
     fit = saved("unconverged")
     with pytest.raises(bl.NotConverged):
         choose_anchors(fit, POOL, GOALS, **K2)
-    found = choose_anchors(fit, POOL, GOALS, **K2, allow_unconverged=True)
+    found = choose_anchors(fit.accepted(unconverged=True), POOL, GOALS, **K2)
     assert found.unconverged == fit.convergence.failures
 
 

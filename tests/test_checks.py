@@ -268,12 +268,12 @@ def test_distance_is_refused_from_twice_what_was_measured():
     for decades, level in {0.9: "ok", 1.1: "no evidence", 1.8: "no evidence", 2: "refuse"}.items():
         rows = bl.grid(params=3e9 * 10**decades, tokens=1e10)
         located = bl.locate(plain.table, rows, plain.columns)
-        assert evidence(located, plain.columns)[0] == level
+        assert evidence(located, plain.columns, refuse=True)[0] == level
     part = findings.judge_extrapolation(plain, rows)
     assert part.level == "refuse"
     text = "No evidence: rows lie up to 2 decades of params (bands were tested to 0.96)"
     assert text in " ".join(part.words)
-    allowed = bl.check(plain, rows, beyond_evidence=True)
+    allowed = bl.check(plain.accepted(beyond_evidence=True), rows)
     assert allowed.verdict.startswith("NO EVIDENCE")
 
 

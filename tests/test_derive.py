@@ -27,10 +27,9 @@ from bayeslaw.tables.hull import MEASURED
 from tests.posteriors import GOOD, adapted
 from tests.support import CHINCHILLA, saved
 
-ALLOW = {"allow_unconverged": True}
 beyond = pytest.mark.filterwarnings("ignore:No evidence:bayeslaw.TableWarning")
 ROWS = grid(params=[1e9, 1e10], tokens=3e10)
-PLAIN, WALK = saved("plain"), saved("walk")
+PLAIN, WALK = saved("plain"), saved("walk").accepted(unconverged=True)
 
 
 def known(**parameters):
@@ -157,6 +156,7 @@ def test_how_far_a_budget_lies_beyond_the_rows():
     ):
         with pytest.warns(TableWarning, match="No evidence: rows lie up to"):
             call()
+    derive.compute_optimal(fit.accepted(beyond_evidence=True), 1e27)
 
 
 @beyond
@@ -165,7 +165,7 @@ def test_walking_exponents_have_the_best_of_all_forecasts():
     wide = replace(WALK, draws=WALK.draws.assign(walk_scale=3 * WALK.draws["walk_scale"]))
     ratio = np.geomspace(0.1, 1e4, 3000)
     for fit, flops in ((WALK, 1e18), (WALK, 1e25), (wide, 1e21)):
-        best = derive.compute_optimal(fit, flops, search=(0.1, 1e4), **ALLOW)
+        best = derive.compute_optimal(fit, flops, search=(0.1, 1e4))
         params = np.sqrt(flops / 6 / ratio)
         forecast = fit.latent(pd.DataFrame({"params": params, "tokens": ratio * params})).min(1)
         found = best.draws.loss.values[:, 0]
@@ -199,11 +199,11 @@ def test_flops_are_the_closed_form():
 def test_walking_exponents_reach_a_loss_at_its_flops_and_not_before():
     target = float(np.quantile(WALK.table.loss, 0.2))
     few = replace(WALK, draws=WALK.draws.isel(draw=slice(0, None, 10)))
-    found = derive.flops_to_reach(few, target, **ALLOW).draws.flops.values[:, 0]
+    found = derive.flops_to_reach(few, target).draws.flops.values[:, 0]
     assert np.isfinite(found).mean() > 0.9
     for draw in np.flatnonzero(np.isfinite(found))[::4]:
         near = found[draw] * np.array([0.1, 0.5, 0.9, 1.0])
-        loss = derive.compute_optimal(few, near, **ALLOW).draws.loss
+        loss = derive.compute_optimal(few, near).draws.loss
         assert loss.values[draw, -1] == pytest.approx(target, rel=1e-9)
         assert (loss.values[draw, :-1] > target).all()
 
@@ -261,7 +261,7 @@ def slopes(fit, rows, column):
 
 
 def test_exponents_of_walks_and_of_new_bases_are_slopes_of_the_losses():
-    found = derive.local_exponents(WALK, ROWS, **ALLOW).draws
+    found = derive.local_exponents(WALK, ROWS).draws
     for column, name in (("params", "loss_N"), ("tokens", "loss_D")):
         assert found[name].values == pytest.approx(slopes(WALK, ROWS, column), rel=1e-6)
     assert found["alpha"].values.std(1).min() > 0  # it walks
@@ -602,5 +602,7 @@ def test_mistakes_are_told(call, error, says):
 
 
 def test_an_unconverged_posterior_is_named():
-    marked = derive.compute_optimal(saved("unconverged"), 1e22, **ALLOW).to_frame()
+    marked = derive.compute_optimal(
+        saved("unconverged").accepted(unconverged=True), 1e22
+    ).to_frame()
     assert marked["unconverged"].str.len().all()

@@ -20,14 +20,13 @@ from tests.support import CHINCHILLA, ROOT, saved, small
 sys.path.insert(0, str(ROOT / "tests"))
 import plugin  # the package outside bayeslaw
 
-ALLOW = {"allow_unconverged": True}
 LOADED = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 import pandas as pd, bayeslaw as bl
 import plugin
 rows = pd.read_json(sys.stdin, precise_float=True)
-fc = bl.load(sys.argv[2]).forecast(rows, seed=2, allow_unconverged=True)
+fc = bl.load(sys.argv[2]).accepted(unconverged=True, beyond_evidence=True).forecast(rows, seed=2)
 print(json.dumps(fc.samples.tolist()))
 """
 
@@ -45,14 +44,15 @@ def fit():
     draws = {name: (("chain", "draw"), np.abs(v)) for name, v in values.items()}
     draws["lab_effect"] = ("chain", "draw", "lab"), 0.002 * rng.standard_normal((*size, 4))
     draws = xr.Dataset(draws, {"lab": ["a", "b", "c", "d"]})
-    return replace(saved("unconverged"), spec=spec, table=table, at=at, draws=draws)
+    usable = saved("unconverged").accepted(unconverged=True, beyond_evidence=True)
+    return replace(usable, spec=spec, table=table, at=at, draws=draws)
 
 
 def test_kinds_from_outside_are_saved_loaded_forecast_and_planned(fit, tmp_path, monkeypatch):
     path = tmp_path / "fit.nc"
     fit.save(path)
     ahead = bl.grid(params=[1e9, 3e9], tokens=[1e10, 1e12]).assign(lab=["a", "b"] * 2)
-    forecast = fit.forecast(ahead, seed=2, beyond_evidence=True, **ALLOW)
+    forecast = fit.forecast(ahead, seed=2)
     true = fit.law.without_discrepancy.loss(CHINCHILLA, fit.law.covariates(ahead))
     assert (np.abs(np.log(forecast.median / true)) < 0.15).all()
     done = subprocess.run(
@@ -62,7 +62,7 @@ def test_kinds_from_outside_are_saved_loaded_forecast_and_planned(fit, tmp_path,
     assert json.loads(done.stdout) == forecast.samples.tolist()
     source = replace(fit, draws=fit.draws.assign(L_ref=1.01 * fit.draws["L_ref"]))
     limits = {"max_loss": float(forecast.median.max()), "max_forgetting": 1.0, "baseline": 3.0}
-    asked = {"params": 1e9, "replay_grid": [1.0], "confidence": 0.5, **limits, **ALLOW}
+    asked = {"params": 1e9, "replay_grid": [1.0], "confidence": 0.5, **limits}
     plan = bl.plan(target=fit, source=source, **asked)
     assert plan.status == "feasible"
     assert np.isfinite(bl.loo(fit).total)

@@ -16,7 +16,7 @@ from bayeslaw.plots.style import COLOURS, LINES, MARKERS, axes, log_axis
 from tests.recorded import data_of, differences, plan, recorded
 from tests.support import delphi, paper_rows, saved, small
 
-SHORT, OPEN = "delphi_chinchilla", {"allow_unconverged": True}
+SHORT = "delphi_chinchilla"
 
 
 @cache
@@ -28,8 +28,9 @@ def point_fit():
 def figures():
     """Functions that draw the recorded figures, by name."""
     plots, train = bl.plots, delphi().query("scale <= 3e20")
-    test, fit, stages = delphi().query("scale >= 1e21"), saved(SHORT), saved("world_form3")
-    fc, point = fit.forecast(test, **OPEN), fit_huber("chinchilla", train)
+    test = delphi().query("scale >= 1e21")
+    fit, stages = (saved(name).accepted(unconverged=True) for name in (SHORT, "world_form3"))
+    fc, point = fit.forecast(test), fit_huber("chinchilla", train)
     late = bl.paper_world().table("french", seed=0).query("ptpp == 279 and params > 1e9")
     design = {"params": [2.41e8, 8.1e9], "replay": [0.1, 0.5], "tokens": [3e9, 3e10]}
     # A backtest of two models, and a plan of round numbers, whatever the planner finds.
@@ -46,17 +47,15 @@ def figures():
     planned = replace(found, deterministic=medians, status="feasible", best=None, **chosen)
     scores = {"walk": bl.score(fc, test), "Huber": bl.score(point, test)}
     return {
-        "forecast": lambda: plots.forecast(fit, test, **OPEN),
-        "forecast, stages": lambda: plots.forecast(
-            stages, bl.grid(**design, ptpp=[31, 279]), **OPEN
-        ),
+        "forecast": lambda: plots.forecast(fit, test),
+        "forecast, stages": lambda: plots.forecast(stages, bl.grid(**design, ptpp=[31, 279])),
         "forecast, point fit": lambda: plots.forecast(point_fit(), late),
-        "in_sample": lambda: plots.in_sample(stages, **OPEN),
-        "overview": lambda: plots.overview(fit, test, **OPEN),
-        "compute_optimal": lambda: plots.compute_optimal(fit, [1e20, 1e21], **OPEN),
+        "in_sample": lambda: plots.in_sample(stages),
+        "overview": lambda: plots.overview(fit, test),
+        "compute_optimal": lambda: plots.compute_optimal(fit, [1e20, 1e21]),
         "observed": lambda: plots.observed(fc),
         "coverage": lambda: plots.coverage(fc),
-        "residuals": lambda: plots.residuals(fc, fit.forecast(train, **OPEN)),
+        "residuals": lambda: plots.residuals(fc, fit.forecast(train)),
         "compare": lambda: plots.compare(pd.DataFrame(scores).T),
         "backtest": lambda: plots.backtest(backtest),
         "plan_landscape": lambda: plots.plan_landscape(planned, points=15),

@@ -276,9 +276,8 @@ def test_a_table_has_the_columns_that_vary():
     assert for_table(law, rated.query("rate == 1e-4")).tuning is None
     # The saved fits know what was planted: 3 % of offset; a cost of .03 about 4e-4 (N/6e8)^-.2.
     rows = grid(params=6e8, tokens=1e10)
-    hot, cold = (
-        saved("columns").predict(rows.assign(annealed=a), allow_unconverged=True) for a in (0, 1)
-    )
+    usable = saved("columns").accepted(unconverged=True)
+    hot, cold = (usable.predict(rows.assign(annealed=a)) for a in (0, 1))
     assert np.log(hot / cold) == pytest.approx(np.log(1.03), abs=0.004)
     fit = saved("rates")
     for name, value in {"rate_cost": 0.03, "rate_best_N": -0.2, "rate_best_D": 0.0}.items():
@@ -291,9 +290,9 @@ def test_a_table_has_the_columns_that_vary():
 
 def test_candidates_repeat_their_tokens_also_if_targets_state_none():
     scarce = grid(params=1e9, tokens=[1e10, 1e11], unique_tokens=5e8)
-    targets, how = grid(params=3e9, tokens=1e11), {"k": 1, "allow_unconverged": True}
+    targets, fit = grid(params=3e9, tokens=1e11), saved("columns").accepted(unconverged=True)
     found, stated = (
-        bl.choose_anchors(saved("columns"), scarce, rows, **how).picks
+        bl.choose_anchors(fit, scarce, rows, k=1).picks
         for rows in (targets, targets.assign(unique_tokens=1e12))
     )
     pd.testing.assert_frame_equal(found, stated)

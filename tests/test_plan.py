@@ -45,6 +45,11 @@ def fits():
     return both()
 
 
+def accepted(**fits):
+    """The fits, for plans however far from their rows."""
+    return {name: fit.accepted(beyond_evidence=True) for name, fit in fits.items()}
+
+
 @pytest.fixture(scope="module")
 def found(fits):
     return plan(**fits, **LIMITS, baseline=BASE)
@@ -151,7 +156,7 @@ def test_probabilities_are_those_of_forecasts(name):
     target, source, levels, held = made(name, seed=1), made(name, seed=2, **RISE), [], []
     run, atpp, ratios, at = around_the_rows(target)
     for fit in (target, source):
-        seeds = [fit.forecast(at, seed=k, beyond_evidence=True).samples for k in range(4)]
+        seeds = [fit.accepted(beyond_evidence=True).forecast(at, seed=k).samples for k in range(4)]
         levels.append(float(np.quantile(seeds[0][:, len(at) // 2], 0.6)))
         held.append(np.mean(np.array(seeds) <= levels[-1], (0, 1)).reshape(len(atpp), -1))
     asked = {"max_loss": levels[0], "max_forgetting": 0.0, "baseline": levels[1], **run}
@@ -385,8 +390,8 @@ def test_a_plan_is_the_smallest_at_which_enough_draws_meet_all_limits(fits, foun
 
 
 def test_limits_on_measured_losses_have_the_noise_of_a_run_and_a_seed(fits, found):
-    asked = WORLD.limits | {"baseline": BASE, "beyond_evidence": True, "replay_grid": [0.3, 0.4]}
-    noisy, again, other = (plan(**fits, **asked, seed=seed) for seed in (1, 1, 2))
+    asked = WORLD.limits | {"baseline": BASE, "replay_grid": [0.3, 0.4]} | accepted(**fits)
+    noisy, again, other = (plan(**asked, seed=seed) for seed in (1, 1, 2))
     noise = [limit.noise.total for limit in noisy.problem.limits]
     assert np.std(noise[0]) == pytest.approx(WORLD.sigma["french"], rel=0.5)
     target, source = losses(fits, noisy)
@@ -442,8 +447,8 @@ def test_papers_plan_from_the_true_laws_in_any_unit_of_tokens(unit):
     rest = p["E"] + p["A"] / 8.1e9 ** p["alpha"] + p["F"] / 279 ** p["eta"]
     rest += p["C"] / (0.9 + law.epsilon) ** p["gamma"]
     tokens = own * (p["B"] * 0.9 ** p["nu"] / (1.8 - rest)) ** (1 / beta)
-    loose = LIMITS | {"max_forgetting": 0.9, "beyond_evidence": True, "replay_grid": [0.9]}
-    found = plan(target=target, source=source, **loose, baseline=BASE)
+    loose = LIMITS | {"max_forgetting": 0.9, "replay_grid": [0.9]}
+    found = plan(**accepted(target=target, source=source), **loose, baseline=BASE)
     assert found.tokens == pytest.approx(tokens, rel=1e-9)
 
 
@@ -531,7 +536,7 @@ def test_baseline_of_a_law_that_has_a_value_at_zero():
     p |= {"G": 0.2, "xi": 2.0, "omega": 2.0}
     source = replace(POINTS["source"], law=load_law("forgetting"), parameters=p)
     start = 1.5 + 100 / 8.1e9**0.3 + 0.5 / (8.1e9**0.01 * 279**0.3)
-    asked = LIMITS | {"target": POINTS["target"], "source": source, "beyond_evidence": True}
+    asked = LIMITS | accepted(target=POINTS["target"], source=source)
     own, given = (plan(**asked, baseline=b) for b in ("law", start))
     assert own.best is None
     assert (own.atpp, own.forgetting) == pytest.approx((given.atpp, given.forgetting), rel=1e-9)
@@ -651,8 +656,9 @@ def test_new_groups_of_joint_fits_are_correlated(joint, wanted, near):
 
 def test_shares_of_the_variance_of_a_new_base():
     target, source = (labelled(domain, 0.004) for domain in DOMAINS)
-    asked = WORLD.limits | {"baseline": BASE, "beyond_evidence": True, "base": "new"}
-    found = plan(target=target, source=source, **asked, replay_grid=[0.3, 0.4])
+    asked = WORLD.limits | {"baseline": BASE, "base": "new"}
+    asked |= accepted(target=target, source=source)
+    found = plan(**asked, replay_grid=[0.3, 0.4])
     shares, limit = found.spread.drop(columns="sd"), found.problem.targets[0]
     np.testing.assert_allclose(shares.sum(axis=1), 1)
     latent = np.log(limit.curve.loss([found.budget], [found.replay])[0, 0])
@@ -689,8 +695,8 @@ def test_new_sizes_of_joint_fits_have_correlated_effects(fits):
         spec, about = replace(fit.spec, effects=("size",)), JOINT | {"place": place}
         joint.append(replace(fit, spec=spec, draws=draws, settings=about))
     limits = LIMITS | {"params": 4e9, "max_loss": 1.95, "max_forgetting": 0.1, "baseline": BASE}
-    asked = limits | {"confidence": 0.6, "replay_grid": [0.4], "beyond_evidence": True}
-    found = plan(target=joint[0], source=joint[1], **asked)
+    asked = limits | {"confidence": 0.6, "replay_grid": [0.4]}
+    found = plan(**accepted(target=joint[0], source=joint[1]), **asked)
     row, effects = grid(params=4e9, ptpp=279, replay=0.4, tokens=4e10), []
     for limit, fit in zip(found.problem.limits, joint, strict=True):
         loss = limit.curve.loss([np.log(10.0)], [0.4])[0, 0]
@@ -703,13 +709,13 @@ def test_new_sizes_of_joint_fits_have_correlated_effects(fits):
 
 def test_the_effect_of_a_new_size_is_taken_where_the_plan_lies():
     """With few sizes it depends on tokens, by the response of the law."""
-    target = saved("curvature")
+    target = saved("curvature").accepted(unconverged=True, beyond_evidence=True)
     source = replace(target, draws=target.draws.assign(L_ref=1.01 * target.draws["L_ref"]))
     row = grid(params=4e9, tokens=8e10)
     most, baseline = (float(np.median(fit.latent(row))) for fit in (target, source))
     asked = {"max_loss": most, "max_forgetting": 0.01, "baseline": baseline, "confidence": 0.5}
-    asked |= {"params": 4e9, "replay_grid": [1.0], "noise": "latent", "allow_unconverged": True}
-    found = plan(target=target, source=source, **asked, beyond_evidence=True)
+    asked |= {"params": 4e9, "replay_grid": [1.0], "noise": "latent"}
+    found = plan(target=target, source=source, **asked)
     assert found.run.tokens == pytest.approx(found.tokens, rel=0.1)
 
 
@@ -802,7 +808,7 @@ BEYOND = "feasible, beyond the evidence"
 VERDICTS = [
     (True, {}, "feasible", ""),
     (True, {"replay_grid": [0.7]}, BEYOND, "0.2 of replay (bands were tested to 0.15)"),
-    (False, {"replay_grid": [0.9], "beyond_evidence": True}, BEYOND, "0.4 of replay (bands"),
+    (False, {"replay_grid": [0.9]}, BEYOND, "0.4 of replay (bands"),
     (False, {"max_loss": 100, "max_forgetting": 1}, "feasible", "decades of tokens"),
 ]
 
@@ -811,7 +817,7 @@ VERDICTS = [
 def test_a_plan_has_the_verdict_of_the_check_there(fits, pooled, asked, status, words):
     """A plan within the evidence comes first, and a cheaper one beyond stands beside it."""
     target = Pool({"one": fits["target"], "other": posterior("french", seed=1)})
-    both = fits | ({"target": target} if pooled else {})
+    both = accepted(**fits | ({"target": target} if pooled else {}))
     found = plan(**both, **LIMITS | {"baseline": BASE} | asked)
     assert found.status == status
     assert str(found).startswith(f"Plan: {status}: {found.atpp:.3g} ATPP at ")

@@ -29,7 +29,7 @@ from bayeslaw.model.prior import draw_parameters
 from bayeslaw.model.spec import make_data
 from tests.support import DATA, JOINT, SAVED, TRUTH, on_bound, saved, small, stages
 
-ALLOW = {"allow_unconverged": True}
+ALLOW = {"unconverged": True}
 ROWS = grid(params=[2e9, 1e10], tokens=[2e11, 1e12])
 PLACE = ["position", "decades"]
 
@@ -204,7 +204,7 @@ def test_rows_that_the_command_refuses_are_warned_of(posterior, pooled):
     assert len(found) == 1
     assert "No evidence" in str(fc)
     assert "No evidence" not in str(fit.forecast(near))
-    fit.forecast(far, beyond_evidence=True)
+    fit.accepted(beyond_evidence=True).forecast(far)
 
 
 # -- the gate -------------------------------------------------------------------------------------
@@ -262,16 +262,32 @@ def test_stuck_chains_fail(posterior):
 def test_an_unconverged_posterior_is_refused_or_marked():
     fit = saved("unconverged")
     for use in (fit.forecast, fit.predict, lambda rows: bl.score(fit, rows)):
-        with pytest.raises(NotConverged, match=r"bulk ESS .* < 400.*allow_unconverged=True"):
+        with pytest.raises(NotConverged, match=r"bulk ESS .* < 400.*fit.accepted.unconverged=True"):
             use(small())
     with pytest.raises(NotConverged, match="ESS"):
         fit.forecast(small(), kind="latent")
-    marked = fit.forecast(small(), **ALLOW)
+    usable = fit.accepted(**ALLOW)
+    marked = usable.forecast(small())
     assert marked.convergence.failures == fit.convergence.failures
     for frame in (marked.bands(), marked.to_frame()):
         assert (frame["unconverged"] == "; ".join(fit.convergence.failures)).all()
-    assert np.isfinite(bl.score(fit, small(), **ALLOW)).all()
-    assert np.isfinite(fit.predict(small(), **ALLOW)).all()
+    assert np.isfinite(bl.score(usable, small())).all()
+    assert np.isfinite(usable.predict(small())).all()
+
+
+def test_what_is_accepted_stays_with_the_fit_and_is_not_saved(path):
+    fit = saved("unconverged")
+    both = fit.accepted(unconverged=True).accepted(beyond_evidence=True)
+    assert (both.accepts_unconverged, both.accepts_beyond) == (True, True)
+    assert not fit.accepts_unconverged  # another fit
+    pool = bl.Pool({"one": fit, "two": saved("walk")}).accepted(unconverged=True)
+    assert not pool.accepts_beyond
+    assert pool.require_converged() == tuple(f"table: {w}" for w in pool.convergence.failures)
+    for each in (both, pool):
+        each.forecast(small())
+        each.save(path)
+        with pytest.raises(NotConverged):
+            load(path).forecast(small())
 
 
 # -- trees ----------------------------------------------------------------------------------------
@@ -471,7 +487,7 @@ def test_a_pool_is_the_mixture_of_its_members(pool):
         np.testing.assert_array_equal(latent[place], member.latent(ROWS)[own])
     some = np.array([pool.count - 1, 0, 5])
     np.testing.assert_array_equal(pool.gathered(lambda fit: fit.latent(ROWS), some), latent[some])
-    forecast = pool.forecast(ROWS, kind="latent", **ALLOW)
+    forecast = pool.accepted(**ALLOW).forecast(ROWS, kind="latent")
     assert forecast.weights == pytest.approx({"long": 0.75, "short": 0.25})
     low, high = np.quantile(latent, [0.1, 0.9], axis=0)
     np.testing.assert_allclose(forecast.quantile([0.1, 0.9]), [low, high], rtol=0.02)
@@ -490,7 +506,7 @@ def test_a_saved_pool(pool, path):
     again = load(path)
     assert isinstance(again, bl.Pool)
     assert (again.name, dict(again.weights)) == ("ours", dict(pool.weights))
-    before, after = (each.forecast(ROWS, **ALLOW) for each in (pool, again))
+    before, after = (each.accepted(**ALLOW).forecast(ROWS) for each in (pool, again))
     np.testing.assert_array_equal(before.samples, after.samples)
     with pytest.raises(FileError, match="fit of one of its laws alone: long, short"):
         load_posterior(path)
@@ -511,11 +527,12 @@ def test_weights_and_tables_of_pools_are_checked(posterior):
 
 
 def test_a_plan_pairs_the_draws_of_a_joint_fit():
-    fits = {name: saved(f"joint_{name}") for name in JOINT}
+    usable = {"unconverged": True, "beyond_evidence": True}
+    fits = {name: saved(f"joint_{name}").accepted(**usable) for name in JOINT}
     at = {n: np.median(fits[n].latent(grid(params=1e9, tokens=1e10))) for n in JOINT}
     limits = {"max_loss": at["french"], "max_forgetting": 0.05, "baseline": at["english"] / 1.05}
-    asked = limits | {"params": 1e9, "ptpp": 20, "replay_grid": [1.0], **ALLOW}
-    asked |= {"noise": "latent", "beyond_evidence": True, "confidence": 0.6}
+    asked = limits | {"params": 1e9, "ptpp": 20, "replay_grid": [1.0]}
+    asked |= {"noise": "latent", "confidence": 0.6}
     apart = {n: replace(fit, settings={}) for n, fit in fits.items()}
     for by, says, turn in ((fits, "jointly: draw by draw of one fit", 0), (apart, "indep", 0.5)):
         found = bl.plan(target=by["french"], source=by["english"], **asked)
@@ -570,31 +587,31 @@ def test_what_a_table_of_one_base_leaves_out(one_base, name):
 
 
 def test_a_pool_of_one_base_forecasts_and_plans_at_its_values_alone():
-    fit = saved("one_base")
+    fit = saved("one_base").accepted(**ALLOW)
     for name, member in fit.members.items():
         says = f"{name}: all rows at params 3e+08, ptpp 60: other values are refused; without "
         assert says + LEFT_OUT[name].replace(" ", ", ") in fit.shown().text(1000)
         assert member.heading().document["left_out"] == LEFT_OUT[name].split()
     late = stages().query("base == 3").assign(tokens=5e9)
     rows = late.drop(columns=["params", "ptpp"])
-    drawn = [fit.forecast(each, seed=2, **ALLOW).samples for each in (late, rows)]
+    drawn = [fit.forecast(each, seed=2).samples for each in (late, rows)]
     np.testing.assert_array_equal(*drawn)
     higher = {
         name: replace(member, draws=member.draws.assign(L_ref=1.05 * member.draws["L_ref"]))
         for name, member in fit.members.items()
     }
     asked = {"target": fit, "source": bl.Pool(higher), "max_loss": 2.0, "max_forgetting": 0.9}
-    asked |= {"replay_grid": [0.1, 0.3], "confidence": 0.6, "params": 3e8, **ALLOW}
+    asked |= {"replay_grid": [0.1, 0.3], "confidence": 0.6, "params": 3e8}
     assert bl.plan(**asked, baseline=2.0).limits["ptpp"] == 60
     for column, value in (("params", 1e9), ("ptpp", 279.0)):
         elsewhere = late.assign(**{column: value})
         own = re.escape(f"{fit.table.frame[column][0]:g}")
         says = rf"{column} .*, but \w+ was fitted to rows of {column} {own} alone"
-        for use in (fit.latent, lambda rows: fit.forecast(rows, **ALLOW), partial(bl.check, fit)):
+        for use in (fit.latent, fit.forecast, partial(bl.check, fit)):
             with pytest.raises(bl.BayeslawError, match=says):
                 use(elsewhere)
         with pytest.raises(bl.BayeslawError, match=says):
-            bl.score(fit, from_frame(elsewhere), **ALLOW)
+            bl.score(fit, from_frame(elsewhere))
         with pytest.raises(bl.BayeslawError, match=says) as error:
             bl.plan(**asked | {column: value}, baseline=2.0)
         assert "\n" not in str(error.value)

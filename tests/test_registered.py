@@ -36,7 +36,7 @@ def path(predicted, tmp_path):
 
 @pytest.fixture(scope="module")
 def wider():
-    return saved("plain").forecast(WIDER, seed=1, beyond_evidence=True)
+    return saved("plain").accepted(beyond_evidence=True).forecast(WIDER, seed=1)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_the_file_says_what_was_forecast_from_what(predicted, path, tmp_path):
     # Known losses, mixtures and failures.
     bl.register(plain.forecast(small()), known := tmp_path / "x.json")
     assert content(known)["losses_known"] == 20
-    failed = saved("unconverged").forecast(PLANNED, allow_unconverged=True)
+    failed = saved("unconverged").accepted(unconverged=True).forecast(PLANNED)
     bl.register(replace(failed, fits={"a": plain, "b": plain}), mixed := tmp_path / "y.json")
     assert set(content(mixed)["fits"]) == {"a", "b"}
     assert content(mixed)["failures"] == list(failed.convergence.failures) != []
@@ -136,7 +136,7 @@ def test_foreign_damaged_and_newer_files(path, tmp_path):
 
 def test_what_cannot_be_registered(predicted, path, tmp_path):
     before, new, plain = path.read_bytes(), tmp_path / "x.json", saved("plain")
-    twice = plain.forecast(pd.concat([WIDER, WIDER[:1]]), beyond_evidence=True)
+    twice = plain.accepted(beyond_evidence=True).forecast(pd.concat([WIDER, WIDER[:1]]))
     for bad, where, draws, says in (
         (predicted, path, 0, "never replaced"),
         (plain.forecast(PLANNED, kind="latent"), new, 0, "latent forecast has no noise"),
@@ -212,10 +212,10 @@ def test_what_verify_refuses(file, losses):
 
 
 def test_repeated_tokens_and_annealing_are_matched_where_the_forecast_depends_on_them(tmp_path):
-    rows, how = WIDER[:1], {"allow_unconverged": True, "beyond_evidence": True}
+    rows, fit = WIDER[:1], saved("columns").accepted(unconverged=True, beyond_evidence=True)
     of = ((2e9, 1), (1e13, 1), (1e13, 0))
     planned = pd.concat([rows.assign(unique_tokens=u, annealed=a) for u, a in of])
-    made = saved("columns").forecast(planned.reset_index(drop=True), **how)
+    made = fit.forecast(planned.reset_index(drop=True))
     bl.register(made, path := tmp_path / "x.json")
     measured = rows.assign(loss=2.0)
     assert bl.verify(path, measured).missing == (0, 2)  # no repeated tokens, annealed
@@ -223,7 +223,7 @@ def test_repeated_tokens_and_annealing_are_matched_where_the_forecast_depends_on
     assert bl.verify(path, measured.assign(annealed=False)).missing == (0, 1)
     with pytest.raises(bl.TableError, match="matched by params, tokens, unique_tokens, annealed"):
         bl.verify(path, measured.assign(unique_tokens=3e9))
-    bl.register(saved("columns").forecast(rows, **how), other := tmp_path / "y.json")
+    bl.register(fit.forecast(rows), other := tmp_path / "y.json")
     assert bl.verify(other, measured.assign(unique_tokens=1e13, annealed=1)).missing == ()
     with pytest.raises(bl.TableError, match="none of its 1 rows was forecast"):
         bl.verify(other, measured.assign(unique_tokens=2e9))
@@ -231,7 +231,8 @@ def test_repeated_tokens_and_annealing_are_matched_where_the_forecast_depends_on
 
 def test_labels_match_whatever_type_a_file_gave_them(tmp_path):
     def registered(name, rows):
-        bl.register(saved("plain").forecast(rows, beyond_evidence=True), tmp_path / name)
+        fit = saved("plain").accepted(beyond_evidence=True)
+        bl.register(fit.forecast(rows), tmp_path / name)
         return tmp_path / name
 
     planned = pd.concat([WIDER[:1]] * 3, ignore_index=True)
@@ -276,7 +277,7 @@ def test_coefficients_state_the_parameters_and_where_they_come_from(tmp_path):
 
 def test_what_cannot_be_exported(tmp_path):
     for name, where, how, says in (
-        ("unconverged", "c.json", {}, "allow_unconverged"),
+        ("unconverged", "c.json", {}, r"accepted\(unconverged"),
         ("plain", "absent/c.json", {}, "cannot write"),
     ):
         with pytest.raises(bl.BayeslawError, match=says):
@@ -287,11 +288,12 @@ def test_what_cannot_be_exported(tmp_path):
 @pytest.mark.filterwarnings("ignore::bayeslaw.common.errors.TableWarning")  # rows far out
 @pytest.mark.parametrize("name", ["walk", "groups"])
 def test_a_fit_without_its_losses_forecasts_the_same(name, tmp_path):
-    fitted, path, allow = saved(name), tmp_path / "fit.nc", {"allow_unconverged": True}
+    fitted, path = saved(name), tmp_path / "fit.nc"
     fitted.save(path, losses=False)
     bare, seen = bl.load(path), fitted.table.frame
     for rows in (seen, seen.assign(tokens=1.5 * seen["tokens"])):
-        one, two = (each.forecast(rows, seed=3, **allow).samples for each in (bare, fitted))
+        usable = (each.accepted(unconverged=True) for each in (bare, fitted))
+        one, two = (each.forecast(rows, seed=3).samples for each in usable)
         np.testing.assert_array_equal(one, two)
     assert "loss" not in bare.table.frame
     with pytest.raises(bl.BayeslawError):

@@ -30,7 +30,7 @@ BANDS = ["coverage_50", "coverage_80", "coverage_90", "width_90", "crps", "winkl
 WORLD = bl.paper_world()
 SPLIT = {"train": "ptpp <= 31", "test": "ptpp == 279"}
 ANCHORS = "ptpp == 279 and params == 241e6"
-ALLOW = {"allow_unconverged": True}
+ALLOW = {"unconverged": True}
 
 
 @settings(max_examples=15, deadline=None)
@@ -167,11 +167,11 @@ def test_posteriors_are_compared_with_the_settings_that_are_given():
     train, test = small().split("tokens < 5e10")
     how = SHORT | {"likelihood": "huber", "delta": 0.05}
     asked = {"train": "tokens < 5e10", "laws": ["chinchilla"], "method": "nuts", **how}
-    with pytest.raises(bl.NotConverged, match="allow_unconverged"):
+    with pytest.raises(bl.NotConverged, match="unconverged=True"):
         bl.compare(small(), **asked)
     found = bl.compare(small(), **asked, **ALLOW).loc["chinchilla"]
     fitted = bl.fit("chinchilla", train, **how)
-    assert found[POINT + BANDS].to_dict() == bl.score(fitted, test, **ALLOW).to_dict()
+    assert found[POINT + BANDS].to_dict() == bl.score(fitted.accepted(**ALLOW), test).to_dict()
     assert found["note"] == "; ".join(fitted.convergence.failures) != ""
 
 
@@ -187,7 +187,8 @@ def test_a_backtest_scores_the_forecasts_of_later_rows_at_each_cut(tmp_path):
         assert rows["decades"].max() == pytest.approx(np.log10(flops.max() / cut))
     train, test = table.split("6 * params * tokens <= 6e19")
     for model, how in {"chinchilla": {}, **rivals}.items():
-        scores = bl.score(bl.fit("chinchilla", train, **SHORT | how), test, **ALLOW)
+        fitted = bl.fit("chinchilla", train, **SHORT | how).accepted(**ALLOW)
+        scores = bl.score(fitted, test)
         rows = found.rows[(found.rows["model"] == model) & (found.rows["cut"] == 6e19)]
         assert rows["inside_90"].mean() == scores["coverage_90"]
         got = [rows["crps"].mean(), rows["width_90"].mean(), np.sqrt((rows["error"] ** 2).mean())]
@@ -397,7 +398,8 @@ def test_training_rows_without_a_label_have_the_effect_fitted_for_them():
 
 def test_the_forecast_of_a_pool_is_a_mixture_wider_where_its_members_differ():
     members, rows = {"a": saved("walk"), "b": saved("trend")}, bl.grid(params=5e9, tokens=[1e11])
-    mixed = bl.Pool(members, {"a": 1.0, "b": 3.0}).forecast(rows, seed=4, **ALLOW)
+    pool = bl.Pool(members, {"a": 1.0, "b": 3.0}).accepted(**ALLOW)
+    mixed = pool.forecast(rows, seed=4)
     share = float((mixed.draws["law"] == "a").mean())
     assert share == pytest.approx(0.25, abs=0.01)
     one, two = (mixed.parts[name] for name in "ab")
@@ -448,11 +450,12 @@ def test_effects_of_new_sizes_take_out_what_the_law_absorbed_of_the_fitted_ones(
 
 def test_a_plan_has_the_effect_of_a_new_size_where_it_lies():
     """Its probability is that of the forecast there, as far out as the plan is."""
-    few, far = saved("curvature"), bl.grid(params=2e9, tokens=2e9 * 2000)
+    few = saved("curvature").accepted(unconverged=True, beyond_evidence=True)
+    far = bl.grid(params=2e9, tokens=2e9 * 2000)
     source = bl.PointFit(bl.load_law("chinchilla"), CHINCHILLA, ORIGIN, 0.0, 0.02, 0, 0, 1.0)
     wanted = float(np.quantile(few.latent(far)[:, 0], 0.9))
-    how = {"max_forgetting": 0.5, "noise": "latent", "replay_grid": [1.0], "beyond_evidence": True}
-    how |= {"source": source, "ptpp": 20.0, "baseline": 3.0, **ALLOW}
+    how = {"max_forgetting": 0.5, "noise": "latent", "replay_grid": [1.0]}
+    how |= {"source": source, "ptpp": 20.0, "baseline": 3.0}
     found = bl.plan(target=few, params=2e9, max_loss=wanted, **how)
     assert found.atpp > 300
     losses = np.log(few.latent(far.assign(tokens=found.tokens))[:, 0])

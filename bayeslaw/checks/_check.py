@@ -51,11 +51,7 @@ UNRELIABLE = 1.1  # R-hat beyond which the numbers of a short refit are not show
 
 
 def check(
-    fit: Posterior | Pool,
-    rows: LossTable | pd.DataFrame | None = None,
-    *,
-    seed: int = 0,
-    beyond_evidence: bool = False,
+    fit: Posterior | Pool, rows: LossTable | pd.DataFrame | None = None, *, seed: int = 0
 ) -> Check:
     """Check a fit, and its forecasts of some rows.
 
@@ -70,9 +66,6 @@ def check(
         takes a short refit. Without rows, the other parts about forecasts are left out.
     seed : int
         Seed of the predictive noise.
-    beyond_evidence : bool
-        Do not refuse rows for their distance: twice as far from the training rows as bands were
-        ever compared with losses.
 
     Returns
     -------
@@ -81,7 +74,8 @@ def check(
         part. The parts are
 
         - `held out`: whether the bands hold on rows that were not fitted;
-        - `extrapolation`: distance of the rows beyond the training rows;
+        - `extrapolation`: distance of the rows beyond the training rows, which is not refused if
+          rows beyond the evidence are `accepted`;
         - `convergence`: R-hat, effective sample sizes, divergences, E-BFMI;
         - `directions`: combinations of parameters that the data do not determine;
         - `curvature`: whether the discrepancy is consistent with its prior;
@@ -107,7 +101,7 @@ def check(
     # First, since the verdict cites it where bands failed on measured rows.
     findings = [judge_held_out(fit, table, seed)]
     if table is not None:
-        findings.append(judge_extrapolation(fit, table.frame, beyond_evidence=beyond_evidence))
+        findings.append(judge_extrapolation(fit, table.frame))
     for label, member in fit.members.items() if isinstance(fit, Pool) else [("", fit)]:
         prefix = f"{label}: " if label else ""
         alone = [*judge_alone(member, table, seed), judge_outliers(member, table, seed)]
@@ -205,7 +199,7 @@ def grouped(frame: pd.DataFrame) -> Ints:
 
 def _forecast(fit: Posterior | Pool, rows: LossTable, seed: int) -> Forecast:
     """The forecast of any rows by any fit: other findings judge distance and convergence."""
-    return fit.forecast(rows, seed=seed, allow_unconverged=True, beyond_evidence=True)
+    return fit.accepted(unconverged=True, beyond_evidence=True).forecast(rows, seed=seed)
 
 
 def judged_rows(fc: Forecast, rows: LossTable) -> pd.DataFrame:

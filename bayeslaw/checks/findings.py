@@ -133,7 +133,7 @@ EXACT = (
 )
 
 
-def judge_extrapolation(fit: Fit, rows: pd.DataFrame, *, beyond_evidence: bool = False) -> Finding:
+def judge_extrapolation(fit: Fit, rows: pd.DataFrame) -> Finding:
     """Distance of the rows beyond the training rows, and whether the data support it."""
     assert fit.table is not None
     # Of a pool the member with the most weight says whether its laws are taken as exact.
@@ -163,7 +163,7 @@ def judge_extrapolation(fit: Fit, rows: pd.DataFrame, *, beyond_evidence: bool =
             continue
         words.append(text)
         levels.append(level)
-    level, text = evidence(located, fit.columns, beyond_evidence=beyond_evidence)
+    level, text = evidence(located, fit.columns, refuse=not fit.accepts_beyond)
     levels.append(level)
     words += [text] if text else []
     if located["decades"].max() > NEAR and not first.law.discrepancy_parameters:

@@ -1,9 +1,7 @@
 """Commands that derive numbers and plans from saved fits: ``derive | recipes | plan``."""
 
 import math
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +10,7 @@ import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli.app import Result, command
 from bayeslaw.cli.options import argument, option, output
-from bayeslaw.common.errors import BayeslawError, TableError, TableWarning
+from bayeslaw.common.errors import BayeslawError, TableError
 from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import Note, Shown
 
@@ -73,35 +71,36 @@ def derive(
 
     chosen, place = opt.band_levels(levels), {} if at is None else opt.covariates(at, "--at")
     budgets, losses = asked.numbers()
-    how = "write it as 1,1000"
-    ends = None if search is None else tuple(opt.numbers(search, "--search", how, size=2))
+    ends = None
+    if search is not None:
+        low, high = opt.numbers(search, "--search", "write it as 1,1000", size=2)
+        ends = low, high
     if place and not (budgets or losses or place.keys() & {"params", "tokens"}):
         raise BayeslawError("--at needs params and tokens, or --flops or --loss.")
     if against and not losses:
         raise BayeslawError("--against compares FLOPs to reach a loss; give --loss.")
     if figure is not None and not budgets:
         raise BayeslawError("--figure draws the split of budgets; give --flops.")
-    fit, derive = load_posterior(posterior), bl.derive
-    allow: dict[str, Any] = {"allow_unconverged": allow_unconverged}
-    within = allow | {"search": ends}
+    # What lies too far out is refused below.
+    accepted = {"unconverged": allow_unconverged, "beyond_evidence": True}
+    fit, derive = load_posterior(posterior).accepted(**accepted), bl.derive
     fixed: dict[str, Any] = {n: one(n, place) for n in ("replay", "ptpp") if n in place}
-    derived = {"floor": derive.floor(fit, **allow)}
-    with _evident(derived, beyond_evidence):
-        if budgets:
-            split = derive.compute_optimal(fit, budgets, span=span, **fixed, **within)
-            derived["compute_optimal"] = split
-        if losses and not against:
-            derived["flops_to_reach"] = derive.flops_to_reach(fit, losses, **fixed, **within)
-        if against:
-            other = load_posterior(against)
-            derived["compute_multiplier"] = derive.compute_multiplier(fit, other, losses, **within)
-        if place.keys() & {"params", "tokens"}:
-            rows = bl.grid(**place)
-            derived["local_exponents"] = derive.local_exponents(fit, rows, **allow)
-            if fit.law.tuning:
-                derived["best_rate"] = derive.best_rate(fit, rows, **allow)
-    drawn = fixed | within
-    opt.save_figure(figure, lambda: bl.plots.compute_optimal(fit, budgets, **drawn))
+    fixed |= {"search": ends}
+    derived = {"floor": derive.floor(fit)}
+    if budgets:
+        derived["compute_optimal"] = derive.compute_optimal(fit, budgets, span=span, **fixed)
+    if losses and not against:
+        derived["flops_to_reach"] = derive.flops_to_reach(fit, losses, **fixed)
+    if against:
+        other = load_posterior(against).accepted(**accepted)
+        derived["compute_multiplier"] = derive.compute_multiplier(fit, other, losses, search=ends)
+    if place.keys() & {"params", "tokens"}:
+        rows = bl.grid(**place)
+        derived["local_exponents"] = derive.local_exponents(fit, rows)
+        if fit.law.tuning:
+            derived["best_rate"] = derive.best_rate(fit, rows)
+    _refuse_far(derived, beyond_evidence)
+    opt.save_figure(figure, lambda: bl.plots.compute_optimal(fit, budgets, **fixed))
     frames = [numbers.to_frame(chosen).assign(derived=name) for name, numbers in derived.items()]
     opt.save_frame(out, pd.concat(frames, ignore_index=True))
     whole, document = Shown(), {}
@@ -137,30 +136,25 @@ def recipes(
 
     if len({path.stem for path in posteriors}) < len(posteriors):
         raise BayeslawError("two posteriors have the same file name; rename one.")
-    fits = {path.stem: load_posterior(path) for path in posteriors}
+    accepted = {"unconverged": allow_unconverged, "beyond_evidence": True}  # refused below
+    fits = {path.stem: load_posterior(path).accepted(**accepted) for path in posteriors}
     rows = None if at is None else bl.grid(**opt.covariates(at, "--at"))
     budgets = None if flops is None else opt.numbers(flops, "--flops")
-    with _evident(found := {}, beyond_evidence):
-        compared = found["recipes"] = bl.compare_recipes(
-            fits, rows, flops=budgets, allow_unconverged=allow_unconverged
-        )
+    compared = bl.compare_recipes(fits, rows, flops=budgets)
+    _refuse_far({"recipes": compared}, beyond_evidence)
     opt.save_frame(out, compared.to_frame(level))
     synthetic = any(is_synthetic(fit.table) for fit in fits.values())
     return opt.labelled(compared.shown(level), synthetic).adding(out=out)
 
 
-@contextmanager
-def _evident(
+def _refuse_far(
     found: "Mapping[str, bl.derive.Derived | bl.Recipes]", beyond_evidence: bool
-) -> Iterator[None]:
-    """Refuse what was `found` too far from the fitted rows, as `forecast` does, not warn of it."""
+) -> None:
+    """Refuse what was `found` too far from the fitted rows, as `forecast` does."""
     from bayeslaw.derive.derived import judged
 
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "(.*: )?No evidence", TableWarning)
-        yield
     for numbers in found.values():
-        level, words = judged(numbers.places, beyond_evidence=beyond_evidence)
+        level, words = judged(numbers.places, refuse=not beyond_evidence)
         if level == "refuse":
             raise TableError(words)
 
@@ -270,10 +264,9 @@ def plan(
         "confidence": confidence,
         "noise": noise,
         "replay_grid": None if replay is None else opt.numbers(replay, "--replay", how),
-        "allow_unconverged": allow_unconverged,
-        "beyond_evidence": beyond_evidence,
         "seed": seed,
     }
+    accepted: Any = {"unconverged": allow_unconverged, "beyond_evidence": beyond_evidence}
     fits, limited = {"target": target, "source": source}, vars(limits)
     needed = fits | {name: limited[name] for name in opt.NEEDED}
     synthetic, quoted = True, None
@@ -289,9 +282,12 @@ def plan(
 
         check_plotly()
     if example is not None:
-        planned = bl.plan_example(**settings)
+        planned = bl.plan_example(**settings, **accepted)
     else:
-        loaded = {name: [bl.load(path) for path in paths or ()] for name, paths in fits.items()}
+        loaded = {
+            name: [bl.load(path).accepted(**accepted) for path in paths or ()]
+            for name, paths in fits.items()
+        }
         baselines = [_baseline(text) for text in limits.baseline or []]
         first = baselines[0] if len(baselines) == 1 else baselines or None
         arguments = limited | {"baseline": first} | settings
@@ -307,8 +303,8 @@ def plan(
     if quoted is not None:
         shown += Shown(blocks=[quoted])
     shown = shown.adding(out=figure, page=None if notes else explore)
-    accepted = beyond_evidence or planned.status != "feasible, beyond the evidence"
-    return Result(shown, notes, 2 if notes else 0 if accepted else 1)
+    near = beyond_evidence or planned.status != "feasible, beyond the evidence"
+    return Result(shown, notes, 2 if notes else 0 if near else 1)
 
 
 def _besides(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
@@ -90,17 +90,18 @@ def anchors(
     pool = _rows(candidates, "--candidates", where)
     target_rows = None if targets is None else _rows(targets, "--targets", aim)
     others = {text: _rows(text, "--against", None) for text in value.against or ()}
-    fitted = bl.load(posterior)
+    fitted = bl.load(posterior).accepted(unconverged=allow_unconverged)
     limits = {} if plan is None else opt.limits_of(plan)
-    forgotten = None if source is None else bl.load(source)
+    forgotten = None
+    if source is not None:
+        forgotten = bl.load(source).accepted(unconverged=allow_unconverged)
     if value.evsi is not None and any(isinstance(fit, bl.Pool) for fit in (fitted, forgotten)):
         raise BayeslawError("--evsi needs fits of one law each, not pools: it refits them.")
-    allow: dict[str, Any] = {"allow_unconverged": allow_unconverged}
     needed = evsi = None
     if gain == "plan":
         assert forgotten is not None
-        how = allow | {"seed": value.seed, "beyond_evidence": True}
-        needed = bl.plan(target=fitted, source=forgotten, **how, **limits)
+        target, base = (fit.accepted(beyond_evidence=True) for fit in (fitted, forgotten))
+        needed = bl.plan(target=target, source=base, seed=value.seed, **limits)
     chosen = bl.choose_anchors(
         fitted,
         pool,
@@ -113,7 +114,6 @@ def anchors(
         plan=needed,
         source=forgotten if gain == "plan" else None,
         seed=value.seed,
-        **allow,
     )
     opt.save_frame(out, chosen.frame)
     if value.evsi is not None:
@@ -127,7 +127,6 @@ def anchors(
             cost=cost,
             seed=value.seed,
             jobs=value.jobs,
-            **allow,
             **limits,
         )
     shown = opt.beside(fitted, chosen.shown())

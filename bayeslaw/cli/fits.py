@@ -201,7 +201,7 @@ def check(
         table = choice.table(source, choice.source_table)
         fitted = opt.fit_table(opt.required(choice.law), table, "nuts", sampling, seed)
     assert not isinstance(fitted, bl.PointFit)
-    checked = bl.check(fitted, rows, seed=seed, beyond_evidence=beyond_evidence)
+    checked = bl.check(fitted.accepted(beyond_evidence=beyond_evidence), rows, seed=seed)
     shown = opt.beside(fitted, checked.shown(), choice, rows)
     return Result(shown, code=int(LEVELS.index(checked.level) >= LEVELS.index(fail_on)))
 
@@ -220,8 +220,8 @@ def export(
     """
     from bayeslaw.inference.pools import load_posterior
 
-    fitted = load_posterior(posterior)
-    written = bl.write_coefficients(fitted, out, allow_unconverged=allow_unconverged)
+    fitted = load_posterior(posterior).accepted(unconverged=allow_unconverged)
+    written = bl.write_coefficients(fitted, out)
     return opt.beside(fitted, written).adding(out=out)
 
 
@@ -272,16 +272,19 @@ def report(
         bl.load_law(name)
     other = None if plan_source is None else bl.load(plan_source)
     if other is not None:
-        other.require_converged(allow_unconverged)
+        other = other.accepted(unconverged=allow_unconverged, beyond_evidence=True)
+        other.require_converged()
     fitted, rows = opt.fit_or_load(source, choice, "nuts", sampling, seed)
     assert not isinstance(fitted, bl.PointFit)
+    fitted = fitted.accepted(unconverged=allow_unconverged)
     split: dict[str, Any] = {"train": choice.train, "test": choice.test}
-    how: dict[str, Any] = {"seed": seed, "allow_unconverged": allow_unconverged}
     planned = comparison = None
     if other is not None:
-        planned = bl.plan(target=fitted, source=other, beyond_evidence=True, **how, **limits)
+        target = fitted.accepted(beyond_evidence=True)
+        planned = bl.plan(target=target, source=other, seed=seed, **limits)
     if laws is not None:
         table = choice.table(source, choice.source_table)
+        how: dict[str, Any] = {"seed": seed, "unconverged": allow_unconverged}
         comparison = opt.compared(table, laws, compare_method, sampling, **split, **how)
     page = bl.report(
         fitted,
@@ -292,7 +295,7 @@ def report(
         backtest=tested,
         command=_command(ctx),
         **split,
-        **how,
+        seed=seed,
     )
     page.write(out)
     blocks = page.sections["summary"].blocks

@@ -105,21 +105,16 @@ def forecast(
         scores = shown_scores(bl.score(fitted, rows)) if "loss" in rows.frame else NO_SCORES
         whole = opt.beside(fitted, shown + scores, choice, rows)
         return whole.adding(out=out, **opt.how(method, sampling), seed=seed)
-    predicted = fitted.forecast(
-        rows,
-        kind=kind,
-        seed=seed,
-        allow_unconverged=allow_unconverged,
-        beyond_evidence=True,  # rows too far out were refused above
-    )
+    # Rows too far out were refused above.
+    fitted = fitted.accepted(unconverged=allow_unconverged, beyond_evidence=True)
+    predicted = fitted.forecast(rows, kind=kind, seed=seed)
     if out is not None:
         predicted.write(out, bands)
     sha256, notes = None, []
     if register is not None:
         sha256 = records.register(predicted, register, draws=register_draws)
         notes = [f"registered {register}, SHA-256 {sha256}"]
-    drawn: dict[str, Any] = {"seed": seed, "allow_unconverged": allow_unconverged}
-    opt.save_figure(figure, lambda: bl.plots.forecast(fitted, rows, **drawn))
+    opt.save_figure(figure, lambda: bl.plots.forecast(fitted, rows, seed=seed))
     quoted = None if tested is None else tested.looking(fitted.table, rows.frame)
     shown = predicted.shown(bands)
     title = f"Forecast of {rows}:{shown.title.partition(':')[2]}"
@@ -273,7 +268,8 @@ def score(
     from bayeslaw.huber.point_fit import shown_points
 
     fitted, rows = opt.fit_or_load(source, choice, method, sampling, seed, bounds, measured=True)
-    scores = bl.score(fitted, rows, seed=seed, allow_unconverged=allow_unconverged)
+    fitted = fitted.accepted(unconverged=allow_unconverged)
+    scores = bl.score(fitted, rows, seed=seed)
     shown = replace(shown_scores(scores), title=f"Scores on {rows}").adding(rows=len(rows))
     if isinstance(fitted, bl.PointFit):
         points = fitted.forecast(rows)
@@ -336,7 +332,7 @@ def compare(
         source=other,
         **queries,
         seed=seed,
-        allow_unconverged=allow_unconverged,
+        unconverged=allow_unconverged,
     )
     used = " or ".join(query for query in (train, anchors) if query)
     blocks: list[Block] = []

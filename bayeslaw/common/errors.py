@@ -27,7 +27,7 @@ class FitError(BayeslawError):
 
 
 class NotConverged(BayeslawError):  # noqa: N818 -- the name of a state
-    """The posterior failed the convergence checks; see the argument ``allow_unconverged``."""
+    """The posterior failed the convergence checks; see `Posterior.accepted`."""
 
 
 class FileError(BayeslawError):
@@ -52,9 +52,13 @@ def command_line() -> Iterator[None]:
         _SHELL.reset(token)
 
 
+def on_command_line() -> bool:
+    return _SHELL.get()
+
+
 def argument(name: str, value: object) -> str:
     """An argument in a message, as its reader would write it: in Python or as an option."""
-    if not _SHELL.get():
+    if not on_command_line():
         return f"{name}={value!r}"
     option = f"--{name.replace('_', '-')}"
     if value is True:

@@ -1,7 +1,7 @@
 """Derived numbers with their draws, local exponents, and the floor E."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import BayeslawError, LawError, TableWarning
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
-from bayeslaw.inference.pools import convergence_failures, of_one_law
+from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import LEVELS, Posterior, band_columns
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
@@ -41,9 +41,10 @@ SHARE = 0.05
 WORDS = {"infinite": "infinite", "undefined": "undefined", "at_bound": "on bound"}
 
 
-def checked(fits: Sequence[Posterior], allowed: bool) -> tuple[str, ...]:
-    """`convergence_failures` of fits, each the posterior of one law."""
-    return convergence_failures([of_one_law(fit, "derive") for fit in fits], allowed)
+def checked(*fits: Posterior) -> tuple[str, ...]:
+    """Failures of the convergence checks of fits, each the posterior of one law."""
+    posteriors = [of_one_law(fit, "derive") for fit in fits]
+    return tuple(failure for fit in posteriors for failure in fit.require_converged())
 
 
 type Places = Mapping[str, pd.DataFrame]
@@ -56,27 +57,27 @@ def placed(fit: Posterior, rows: pd.DataFrame) -> pd.DataFrame:
     return locate(fit.table, asked, fit.columns).set_index(rows.index) if len(rows) else asked
 
 
-def judged(places: Places, *, beyond_evidence: bool = False) -> tuple[str, str]:
+def judged(places: Places, *, refuse: bool = False) -> tuple[str, str]:
     """Level and words of the case that lies farthest beyond the evidence; see `bayeslaw.check`."""
     found = [("ok", "")]
     for name, rows in places.items():
         columns = [c.removeprefix(BEYOND) for c in map(str, rows) if c.startswith(BEYOND)]
         if len(rows):
-            level, text = evidence(rows, columns, beyond_evidence=beyond_evidence)
+            level, text = evidence(rows, columns, refuse=refuse)
             found.append((level, f"{name}: {text}" if name and text else text))
     return max(found, key=lambda each: findings.LEVELS.index(each[0]))
 
 
-def warn_beyond(places: Places) -> None:
-    """Warn of cases that `bayeslaw forecast` would refuse as rows."""
-    if judged(places)[0] == "refuse":
-        text = judged(places, beyond_evidence=True)[1]
-        warnings.warn(text, TableWarning, stacklevel=3)
+def warn_beyond(places: Places, fits: Iterable[Posterior]) -> None:
+    """Warn of cases that `bayeslaw forecast` would refuse as rows, unless all fits accept them."""
+    accepted = all(fit.accepts_beyond for fit in fits)
+    if not accepted and judged(places, refuse=True)[0] == "refuse":
+        warnings.warn(judged(places)[1], TableWarning, stacklevel=3)
 
 
 def place_blocks(places: Places, cases: pd.DataFrame) -> list[Block]:
     """The evidence, and where each case lies."""
-    level, text = judged(places, beyond_evidence=True)
+    level, text = judged(places)
     blocks: list[Block] = [Note(text, "no evidence")] if level != "ok" else []
     asked = [
         ", ".join(f"{c} {number(v)}" for c, v in row.items()) for row in cases.to_dict("records")
@@ -108,7 +109,7 @@ class Derived(Showing):
     at_bound : mapping of str to array, shape (draws, cases)
         Whether a number lies on the bound of the range that was searched.
     notes, failures : tuple of str
-        Remarks, such as the range searched; and convergence checks that failed, if allowed.
+        Remarks, such as the range searched; and convergence checks that failed, if accepted.
     places : mapping of str to DataFrame
         Where the cases lie beside the rows of each fit, as `bayeslaw.locate` gives it: rows that
         were asked for, or the split of a budget at the median of the draws. Of a single fit the
@@ -195,7 +196,7 @@ class Derived(Showing):
         blocks.append(Table(table, "", formats, [*names.values()][:-1]))
         blocks += [Note(note, "quiet") for note in self.notes]
         blocks += [Note(f"NOT CONVERGED: {text}", "refuse") for text in self.failures]
-        evidence = judged(self.places, beyond_evidence=True)[1] or None
+        evidence = judged(self.places)[1] or None
         document = {"numbers": frame.to_dict("records"), "notes": list(self.notes)}
         document |= {"evidence": evidence}
         title = TITLES.get(str(next(iter(self.draws.data_vars))), "")
@@ -246,12 +247,7 @@ def derived(
     return Derived(xr.Dataset(variables), cases, at_bound or {}, *remarks, places or {})
 
 
-def local_exponents(
-    posterior: Posterior,
-    rows: LossTable | pd.DataFrame,
-    *,
-    allow_unconverged: bool = False,
-) -> Derived:
+def local_exponents(posterior: Posterior, rows: LossTable | pd.DataFrame) -> Derived:
     """Local exponents of the terms, of the reducible loss and of the loss, at given rows.
 
     They are central differences over 2e-4 e-folds. At a knot of a walking exponent, where the
@@ -262,8 +258,6 @@ def local_exponents(
     posterior : Posterior
     rows : LossTable or DataFrame
         Rows with the law's covariates, such as ``bl.grid(params=1e9, tokens=2e10)``.
-    allow_unconverged : bool
-        Whether to use a posterior that failed the convergence checks.
 
     Returns
     -------
@@ -277,7 +271,7 @@ def local_exponents(
     Raises
     ------
     NotConverged
-        If the posterior failed the convergence checks and `allow_unconverged` is false.
+        If the posterior failed the convergence checks; see `Posterior.accepted`.
     TableError
         If a covariate is missing or invalid.
 
@@ -286,7 +280,7 @@ def local_exponents(
     >>> rows = bl.grid(params=1e9, tokens=2e10)
     >>> bl.derive.local_exponents(fit, rows).to_frame()  # doctest: +SKIP
     """
-    frame, failures = _asked(posterior, rows, allow_unconverged)
+    frame, failures = _asked(posterior, rows)
     law, q = posterior.extended(frame)
     x, at = posterior.covariates(frame), posterior.at  # losses of new bases are drawn
     p = law.amounts(q, at)
@@ -314,17 +308,17 @@ def local_exponents(
         for name in ("reducible", "loss"):
             totals[f"{name}_{SYMBOLS[along]}"] = slopes[name], "1"
     places = {"": placed(posterior, frame)}
-    warn_beyond(places)
+    warn_beyond(places, [posterior])
     return derived({**exponents, **totals}, _places(law, frame), failures=failures, places=places)
 
 
 def _asked(
-    posterior: Posterior, rows: LossTable | pd.DataFrame, allowed: bool
+    posterior: Posterior, rows: LossTable | pd.DataFrame
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Rows to derive parameters at, checked, and failures of the convergence check."""
-    failures = checked([posterior], allowed)
+    failures = checked(posterior)
     # Exponents trade off against each other where losses have long converged.
-    posterior.require_converged(allowed, parameters=True)
+    posterior.require_converged(parameters=True)
     frame = rows.frame if isinstance(rows, LossTable) else canonical(rows, "rows", ())
     check_rows(frame, "rows", posterior.table.frame)
     return frame, failures
@@ -335,9 +329,7 @@ def _places(law: Law, frame: pd.DataFrame) -> pd.DataFrame:
     return frame[columns].reset_index(drop=True)
 
 
-def best_rate(
-    posterior: Posterior, rows: LossTable | pd.DataFrame, *, allow_unconverged: bool = False
-) -> Derived:
+def best_rate(posterior: Posterior, rows: LossTable | pd.DataFrame) -> Derived:
     """Rate at which the loss is least, of a fit to a table with several values of `rate`.
 
     Parameters
@@ -345,8 +337,6 @@ def best_rate(
     posterior : Posterior
     rows : LossTable or DataFrame
         The law's covariates, such as ``grid(params=1e9, tokens=2e10)``.
-    allow_unconverged : bool
-        Whether to use a posterior that failed the convergence checks.
 
     Returns
     -------
@@ -356,7 +346,7 @@ def best_rate(
     Raises
     ------
     NotConverged
-        If the posterior failed the convergence checks and `allow_unconverged` is false.
+        If the posterior failed the convergence checks; see `Posterior.accepted`.
     LawError
         If the posterior was not fitted to several rates.
     TableError
@@ -366,7 +356,7 @@ def best_rate(
     --------
     >>> bl.derive.best_rate(fit, bl.grid(params=1e9, tokens=2e10)).to_frame()  # doctest: +SKIP
     """
-    frame, failures = _asked(posterior, rows, allow_unconverged)
+    frame, failures = _asked(posterior, rows)
     law, at = posterior.law, posterior.at
     if law.tuning is None:
         raise LawError(
@@ -385,14 +375,12 @@ def best_rate(
     return derived({"rate": (values, "as fitted")}, cases, notes=notes, failures=failures)
 
 
-def floor(posterior: Posterior, *, allow_unconverged: bool = False) -> Derived:
+def floor(posterior: Posterior) -> Derived:
     """Floor E of the law: the loss that remains where all terms vanish.
 
     Parameters
     ----------
     posterior : Posterior
-    allow_unconverged : bool
-        Whether to use a posterior that failed the convergence checks.
 
     Returns
     -------
@@ -402,12 +390,12 @@ def floor(posterior: Posterior, *, allow_unconverged: bool = False) -> Derived:
     Raises
     ------
     NotConverged
-        If the posterior failed the convergence checks and `allow_unconverged` is false.
+        If the posterior failed the convergence checks; see `Posterior.accepted`.
 
     Examples
     --------
     >>> bl.derive.floor(fit).to_frame()  # doctest: +SKIP
     """
-    failures = checked([posterior], allow_unconverged)
+    failures = checked(posterior)
     values = posterior.paper["E"].values.reshape(-1, 1)
     return derived({"E": (values, "nats per token")}, pd.DataFrame(index=[0]), failures=failures)

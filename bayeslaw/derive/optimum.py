@@ -247,7 +247,6 @@ def compute_optimal(
     search: Range | None = None,
     replay: float | None = None,
     ptpp: float | None = None,
-    allow_unconverged: bool = False,
 ) -> Derived:
     """Compute-optimal model size and tokens of a budget, and the loss there.
 
@@ -264,8 +263,6 @@ def compute_optimal(
         of the fitted rows, and .83 decades beyond: as far as bands were tested along D.
     replay, ptpp : float, optional
         Replay ratio, and pre-training tokens per parameter, of a law that depends on them.
-    allow_unconverged : bool
-        Whether to use a posterior that failed the convergence checks.
 
     Returns
     -------
@@ -284,7 +281,7 @@ def compute_optimal(
     Raises
     ------
     NotConverged
-        If the posterior failed the convergence checks and `allow_unconverged` is false.
+        If the posterior failed the convergence checks; see `Posterior.accepted`.
     LawError
         If the law does not depend on N and D, or `replay` or `ptpp` is lacking.
     BayeslawError
@@ -305,7 +302,7 @@ def compute_optimal(
     asked = positive("flops", flops)
     if not span > 1:
         raise BayeslawError(f"span {span:g} is not above 1; it is a factor of budget.")
-    failures = checked([posterior], allow_unconverged)
+    failures = checked(posterior)
     check_budgets([posterior], asked)
     ends = (min(asked) / math.sqrt(span), max(asked) * math.sqrt(span))
     budgets = budgets_of(posterior, ends, search, replay, ptpp)
@@ -337,7 +334,7 @@ def compute_optimal(
         pd.DataFrame({"flops": asked}),
         {"": splits(posterior, budgets, asked, log_ratio)},
     )
-    warn_beyond(places)
+    warn_beyond(places, [posterior])
     return derived(numbers, cases, at_bound=bounded, notes=notes, failures=failures, places=places)
 
 
@@ -380,7 +377,6 @@ def flops_to_reach(
     search: Range | None = None,
     replay: float | None = None,
     ptpp: float | None = None,
-    allow_unconverged: bool = False,
 ) -> Derived:
     """Smallest budget that reaches a loss, if it is split compute-optimally.
 
@@ -393,7 +389,7 @@ def flops_to_reach(
         Of a law that depends on N and D.
     loss : float or sequence of float
         Losses to reach, nats per token.
-    search, replay, ptpp, allow_unconverged
+    search, replay, ptpp
         As for `compute_optimal`.
 
     Returns
@@ -420,12 +416,12 @@ def flops_to_reach(
     >>> bl.derive.flops_to_reach(fit, [2.2, 2.0]).to_frame()  # doctest: +SKIP
     """
     targets = positive("loss", loss)
-    failures = checked([posterior], allow_unconverged)
+    failures = checked(posterior)
     reach = reach_of([posterior])
     budgets = budgets_of(posterior, reach, search, replay, ptpp)
     flops, at_bound = budgets.flops_to(targets, reach)
     place, bound = at_median(posterior, budgets, flops)
-    warn_beyond({"": place})
+    warn_beyond({"": place}, [posterior])
     return derived(
         {"flops": (flops, "FLOPs")},
         pd.DataFrame({"loss": targets}),
@@ -452,7 +448,6 @@ def compute_multiplier(
     loss: float | Sequence[float],
     *,
     search: Range | None = None,
-    allow_unconverged: bool = False,
 ) -> Derived:
     """Compute multiplier of one recipe over another: ratio of their FLOPs to reach a loss.
 
@@ -462,7 +457,7 @@ def compute_multiplier(
         Of the recipe, and of the recipe it is compared with; both of losses on the same data.
     loss : float or sequence of float
         Losses to reach, nats per token.
-    search, allow_unconverged
+    search
         As for `compute_optimal`.
 
     Returns
@@ -476,7 +471,7 @@ def compute_multiplier(
     Raises
     ------
     NotConverged
-        If a posterior failed the convergence checks and `allow_unconverged` is false.
+        If a posterior failed the convergence checks; see `Posterior.accepted`.
     BayeslawError
         If a loss is not positive, or a range is empty.
     LawError
@@ -492,7 +487,7 @@ def compute_multiplier(
     >>> bl.derive.compute_multiplier(fit, reference, 2.2).to_frame()  # doctest: +SKIP
     """
     targets, fits = positive("loss", loss), [posterior, reference]
-    failures = checked(fits, allow_unconverged)
+    failures = checked(*fits)
     check_same_data(fits)
     index, how = pair_draws(fits)
     reach, places = reach_of(fits), {}
@@ -502,7 +497,7 @@ def compute_multiplier(
         reached.append(budgets.flops_to(targets, reach))
         places[name], of_bound = at_median(fit, budgets, reached[-1][0])
         notes += [f"{name}: {note}" for note in (budgets.searched, *of_bound)]
-    warn_beyond(places)
+    warn_beyond(places, fits)
     (flops, bound), (reference_flops, reference_bound) = reached
     with np.errstate(invalid="ignore"):  # infinity over infinity is not defined
         ratio = reference_flops / flops

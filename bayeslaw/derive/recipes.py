@@ -157,7 +157,7 @@ class Recipes(Showing):
             "level": level,
             "recipes": frame.to_dict("records"),
             "notes": list(self.notes),
-            "evidence": judged(self.places, beyond_evidence=True)[1] or None,
+            "evidence": judged(self.places)[1] or None,
         }
         parts = (
             (
@@ -184,7 +184,6 @@ def compare_recipes(
     *,
     flops: float | Sequence[float] | None = None,
     search: Range | None = None,
-    allow_unconverged: bool = False,
 ) -> Recipes:
     """Compare recipes at targets: which has the lowest loss, how surely, and at what cost.
 
@@ -203,8 +202,6 @@ def compare_recipes(
     search : tuple of float, optional
         Least and greatest tokens per parameter among which the best is searched; by default those
         of the rows of each recipe, as for `derive.compute_optimal`.
-    allow_unconverged : bool
-        Whether to use posteriors that failed the convergence checks.
 
     Returns
     -------
@@ -213,7 +210,7 @@ def compare_recipes(
     Raises
     ------
     NotConverged
-        If a posterior failed the convergence checks and `allow_unconverged` is false.
+        If a posterior failed the convergence checks; see `Posterior.accepted`.
     LawError
         If `flops` is given and a law depends on more than N and D.
     BayeslawError
@@ -238,7 +235,7 @@ def compare_recipes(
             "say where to compare: at rows (targets=, --at) or at budgets (flops=, --flops)."
         )
     posteriors = list(fits.values())
-    failures = checked(posteriors, allow_unconverged)
+    failures = checked(*posteriors)
     check_same_data(posteriors)
     index, how = pair_draws(posteriors)
     notes: tuple[str, ...] = (f"draws paired {how}",)
@@ -296,7 +293,7 @@ def compare_recipes(
         notes += (f"changes of order searched from {start:.3g} to {end:.3g} FLOPs",)
     dims, units = ("recipe", "draw", "target"), {"units": "nats per token"}
     array = xr.DataArray(losses, {"recipe": list(fits)}, dims, attrs=units)
-    warn_beyond(places)
+    warn_beyond(places, posteriors)
     return Recipes(array, frame, multipliers, crossings, notes, failures, places)
 
 

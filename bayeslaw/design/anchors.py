@@ -257,7 +257,6 @@ def choose_anchors(
     plan: Plan | None = None,
     source: Posterior | Pool | None = None,
     seed: int = 0,
-    allow_unconverged: bool = False,
 ) -> Anchors:
     """Choose the runs to buy next, at random or for a plan, and predict what they will tell.
 
@@ -292,8 +291,6 @@ def choose_anchors(
         Posterior of the plan's source domain; each run is then measured in both domains.
     seed : int
         Of random runs.
-    allow_unconverged : bool
-        Choose although a posterior failed the convergence check; the result lists the failures.
 
     Returns
     -------
@@ -302,7 +299,7 @@ def choose_anchors(
     Raises
     ------
     NotConverged
-        If a posterior failed the convergence check and `allow_unconverged` is false.
+        If a posterior failed the convergence check; see `Posterior.accepted`.
     TableError
         If a covariate is missing or a run is inconsistent, or all candidates are fitted rows.
     BayeslawError
@@ -327,7 +324,7 @@ def choose_anchors(
         )
     fits = [posterior] if source is None else [posterior, source]
     for fit in fits:
-        with_draws(fit, "choose_anchors").require_converged(allow_unconverged)
+        with_draws(fit, "choose_anchors").require_converged()
     columns = [c for c in COVARIATES if c in posterior.columns]
     frame = candidate_rows(posterior, candidates)
     price = costs(frame, posterior.columns, cost=cost, fitted=posterior.table)

@@ -74,7 +74,6 @@ def anchor_value(
     seed: int = 0,
     jobs: int = 1,
     progress: bool | None = None,
-    allow_unconverged: bool = False,
     **planned: Any,
 ) -> pd.DataFrame:
     """Expected value of sample information of sets of anchors for a plan.
@@ -89,7 +88,7 @@ def anchor_value(
         alone.
     simulations : int
         Number of parameter draws taken as the truth, the same for all sets. Each needs two refits
-        per set.
+        per set, which are short, and are used whether they converge or not.
     cost : "flops", "adaptation", or a column in FLOPs
         See `bayeslaw.choose_anchors`.
     seed : int
@@ -97,9 +96,6 @@ def anchor_value(
         Number of processes.
     progress : bool, optional
         As for `bayeslaw.fit`.
-    allow_unconverged : bool
-        Start although a posterior failed the convergence check. The refits are short and are used
-        whether they pass it or not.
     **planned
         For `bayeslaw.plan`: ``params``, ``ptpp``, ``max_loss``, ``max_forgetting`` and so on.
 
@@ -117,17 +113,15 @@ def anchor_value(
     Raises
     ------
     NotConverged
-        If a posterior failed the convergence check and `allow_unconverged` is false.
+        If a posterior failed the convergence check; see `Posterior.accepted`.
     BayeslawError
         If there is no set, no simulation, or no feasible plan before the anchors.
     """
     if not sets or simulations < 1:
         raise BayeslawError("give at least one set of anchors, and one simulation.")
-    planned |= {"seed": seed, "allow_unconverged": True, "beyond_evidence": True}
-    fits = target, source
-    for fit in fits:
-        fit.require_converged(allow_unconverged)
-    now = plan(target=target, source=source, **planned)
+    planned |= {"seed": seed}
+    fits = target.accepted(beyond_evidence=True), source.accepted(beyond_evidence=True)
+    now = plan(target=fits[0], source=fits[1], **planned)
     if not math.isfinite(now.atpp):
         raise BayeslawError(f"no plan now, so no budget that could fall: {now.binds}")
     frames = [canonical(rows, f"anchors {name!r}", target.columns) for name, rows in sets.items()]
@@ -178,10 +172,11 @@ def _refitted_plan(
     planned: Mapping[str, Any],
 ) -> tuple[float, float, float]:
     """ATPP and FLOPs of the plan after refits with measured losses, and the larger R-hat."""
-    target, source = (
+    refits = (
         refit(fit.spec, joined(fit.table, LossTable(rows, rows.iloc[:0])), seed)
         for fit, rows in zip(fits, measured, strict=True)
     )
+    target, source = (fit.accepted(unconverged=True, beyond_evidence=True) for fit in refits)
     new: Plan = plan(target=target, source=source, **planned)
     return new.atpp, new.flops, max(target.convergence.rhat, source.convergence.rhat)
 
@@ -322,9 +317,8 @@ def _compared(
         after = refit(case.law, table, case.seed, **settings) if picks else fit
         # Bands of refits that did not converge are scored as well: leaving them out would favour
         # the designs whose posteriors are hard to sample.
-        forecast = after.forecast(
-            case.targets, kind=kind, seed=case.seed, allow_unconverged=True, beyond_evidence=True
-        )
+        used = after.accepted(unconverged=True, beyond_evidence=True)
+        forecast = used.forecast(case.targets, kind=kind, seed=case.seed)
         row = {"case": case.name, "seed": case.seed, "design": design, "budget": budget}
         row |= {"flops": price.total(picks), "runs": len(picks)}
         row |= {"rows": len(bought), **scores.score(forecast, case.targets)}

@@ -320,8 +320,9 @@ def _at_cut(
     fitted, later = value <= cut, value > cut
     train, test = subset(table, fitted), subset(table, later)
     posterior = fit(arguments.pop("law", law), train, seed=seed, **arguments)
+    posterior = posterior.accepted(unconverged=True, beyond_evidence=True)
     columns = [c for c in COVARIATES if c in table.frame]
-    fc = posterior.forecast(test, seed=seed, allow_unconverged=True, beyond_evidence=True)
+    fc = posterior.forecast(test, seed=seed)
     samples = np.log(fc.samples)
     measured, middle = np.log(test.loss), np.median(samples, axis=0)
     bands = {level: np.quantile(samples, ends(level), axis=0) for level in LEVELS}

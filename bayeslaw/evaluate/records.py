@@ -269,9 +269,7 @@ def verify(
     return replace(verified, results=results)
 
 
-def write_coefficients(
-    fit: Posterior, path: str | Path, *, allow_unconverged: bool = False
-) -> Shown:
+def write_coefficients(fit: Posterior, path: str | Path) -> Shown:
     """Write the coefficients of a fit to a JSON file, for people and for other programs.
 
     The file states for each parameter, by its symbol in the paper, a point, the median, the 50 and
@@ -284,8 +282,6 @@ def write_coefficients(
     fit : Posterior
     path : str or Path
         File to write; an existing file is replaced.
-    allow_unconverged : bool
-        Whether to write a posterior that failed the convergence checks. The file says so.
 
     Returns
     -------
@@ -295,12 +291,13 @@ def write_coefficients(
     Raises
     ------
     NotConverged
-        If the posterior failed the convergence checks and `allow_unconverged` is false.
+        If the posterior failed the convergence checks; see `Posterior.accepted`. The file then says
+        so.
     FileError
         If the file cannot be written.
     """
     one = of_one_law(fit, "write_coefficients")
-    one.require_converged(allow_unconverged, parameters=True)
+    one.require_converged(parameters=True)
     content = _coefficients_content(one)
     _write(COEFFICIENTS, content, path)
     frame = pd.DataFrame(content["parameters"]).T

@@ -40,11 +40,7 @@ ORACLE = "dcpt"
 
 
 def score(
-    prediction: PointFit | Posterior | Pool | Forecast,
-    table: LossTable,
-    *,
-    seed: int = 0,
-    allow_unconverged: bool = False,
+    prediction: PointFit | Posterior | Pool | Forecast, table: LossTable, *, seed: int = 0
 ) -> pd.Series:
     """Score a fit or a forecast on measured losses.
 
@@ -57,8 +53,6 @@ def score(
         Measured losses, held out from the fit or not.
     seed : int
         Seed of the predictive noise if `prediction` is a posterior.
-    allow_unconverged : bool
-        Whether to score a posterior that failed the convergence checks.
 
     Returns
     -------
@@ -74,7 +68,7 @@ def score(
         If rows of the table are of a domain, a rate or a kind that the fit does not know, or are
         not the rows of the forecast in their order.
     NotConverged
-        If the posterior failed the convergence checks and `allow_unconverged` is false.
+        If the posterior failed the convergence checks; see `Posterior.accepted`.
 
     Examples
     --------
@@ -93,10 +87,8 @@ def score(
         point, samples = prediction.predict(table), None
     else:
         if not isinstance(prediction, Forecast):
-            posterior = with_draws(prediction, "score")
-            prediction = posterior.forecast(
-                table, seed=seed, allow_unconverged=allow_unconverged, beyond_evidence=True
-            )
+            posterior = with_draws(prediction, "score").accepted(beyond_evidence=True)
+            prediction = posterior.forecast(table, seed=seed)
         check_same_rows(
             prediction.stated, table.frame, ("the forecast", table.name), prediction.labels
         )
@@ -172,7 +164,7 @@ def compare(
     delta: float = DELTA,
     bounds: Bounds = "paper",
     seed: int = 0,
-    allow_unconverged: bool = False,
+    unconverged: bool = False,
     **settings: Unpack[PosteriorSettings],
 ) -> pd.DataFrame:
     """Fit several laws on one split and score them on its test rows.
@@ -199,8 +191,8 @@ def compare(
     bounds : {"paper", "prior"}
         Of the parameters of Huber fits; see `fit_huber`.
     seed : int
-    allow_unconverged : bool
-        Whether to score posteriors that failed the convergence checks.
+    unconverged : bool
+        Accept posteriors that failed the convergence checks; see `Posterior.accepted`.
     **settings
         Arguments of `bayeslaw.fit` if `method` is ``"nuts"``.
 
@@ -256,11 +248,12 @@ def compare(
             prediction: PointFit | Posterior
             if method == "nuts":
                 prediction = fit(law, used, method="nuts", delta=delta, seed=seed, **settings)
+                prediction = prediction.accepted(unconverged=unconverged)
             else:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", FitWarning)  # reported in the column `note`
                     prediction = fit_huber(law, used, delta=delta, bounds=bounds, seed=seed)
-            scores = score(prediction, rest, seed=seed, allow_unconverged=allow_unconverged)
+            scores = score(prediction, rest, seed=seed)
             row = scores.to_dict() | {"domain": domain, "law": label, "rows": len(used)}
             rows.append(row | {"scored": len(rest), "note": note(prediction, rest)})
     scored = pd.DataFrame(rows)

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from bayeslaw.common.acceptance import Acceptance
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning, TableError, unknown
@@ -84,7 +85,7 @@ def units(law: Law, at: Mapping[str, float]) -> str:
 
 
 @dataclass(frozen=True, repr=False)
-class PointFit(Showing):
+class PointFit(Showing, Acceptance):
     """A deterministic fit.
 
     Parameters
@@ -135,6 +136,10 @@ class PointFit(Showing):
     def columns(self) -> tuple[str, ...]:
         """Covariates of the law, as columns of a table."""
         return self.law.columns
+
+    def require_converged(self) -> tuple[str, ...]:
+        """Nothing: a point fit has no convergence check of draws."""
+        return ()
 
     def predict(self, table: LossTable | pd.DataFrame) -> Floats:
         """Predicted loss per row, nats per token."""

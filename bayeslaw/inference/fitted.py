@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from bayeslaw.common.acceptance import Acceptance, accept
 from bayeslaw.common.arrays import Floats
-from bayeslaw.common.errors import NotConverged, argument
+from bayeslaw.common.errors import NotConverged
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.terms import Array
 from bayeslaw.model import effects
@@ -121,7 +122,7 @@ def _measures(draws: xr.Dataset) -> dict[str, tuple[float, float, float]]:
 
 
 @dataclass(frozen=True)
-class FittedLaw:
+class FittedLaw(Acceptance):
     """What is known of a law after a fit; `Posterior` adds what is made from it."""
 
     spec: Spec
@@ -185,11 +186,9 @@ class FittedLaw:
         loss: Floats = law.loss(law.amounts(q, self.at), self.covariates(frame), self.at)
         return loss
 
-    def predict(
-        self, table: LossTable | pd.DataFrame, *, allow_unconverged: bool = False
-    ) -> Floats:
+    def predict(self, table: LossTable | pd.DataFrame) -> Floats:
         """Central loss per row, nats per token: the posterior median of the latent loss."""
-        self.require_converged(allow_unconverged)
+        self.require_converged()
         return np.median(self.latent(table), axis=0)
 
     def extended(self, frame: pd.DataFrame) -> tuple[Law, dict[str, Floats]]:
@@ -258,17 +257,21 @@ class FittedLaw:
         """Scale of the noise on log loss per draw and row, shape (draws, rows)."""
         return np.broadcast_to(self.values()["sigma"], (self.count, len(frame)))
 
-    def require_converged(self, allow: bool = False, *, parameters: bool = False) -> None:
-        """Raise `NotConverged` if the check failed; with `parameters` also if one is slow."""
-        if parameters and self.convergence.slow and not allow:
+    def require_converged(self, *, parameters: bool = False) -> tuple[str, ...]:
+        """Failures of the convergence check, in words; `NotConverged` unless they are accepted.
+
+        With `parameters`, none may be slow either.
+        """
+        name, state = f"{self.law.name} on {self.table.name}", self.convergence
+        if parameters and state.slow and not self.accepts_unconverged:
             raise NotConverged(
-                f"{self.law.name} on {self.table.name}: {', '.join(self.convergence.slow)} did not "
-                "converge, though the losses did: forecast from it, or fit again with more draws, "
-                "a simpler law, or allow_unconverged=True (--allow-unconverged)."
+                f"{name}: {', '.join(state.slow)} did not converge, though the losses did: "
+                "forecast from it, fit again with more draws or a simpler law, or "
+                f"{accept('unconverged')}."
             )
-        if not (allow or self.convergence.ok):
+        if not (state.ok or self.accepts_unconverged):
             raise NotConverged(
-                f"{self.law.name} on {self.table.name}: {'; '.join(self.convergence.failures)}. "
-                "Fit again with more tune and draws or a higher target_accept, simplify the law, "
-                f"or pass {argument('allow_unconverged', True)}."
+                f"{name}: {'; '.join(state.failures)}. Fit again with more tune and draws or a "
+                f"higher target_accept, simplify the law, or {accept('unconverged')}."
             )
+        return tuple(f"{self.table.name}: {failure}" for failure in state.failures)

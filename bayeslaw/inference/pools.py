@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -151,10 +151,22 @@ class Pool(Showing):
         checks = [fit.convergence for fit in self.members.values()]
         return max(checks, key=lambda check: (not check.ok, check.rhat))
 
-    def require_converged(self, allow: bool = False) -> None:
-        """Raise `NotConverged` unless every member passes its check or `allow` is true."""
+    def require_converged(self) -> tuple[str, ...]:
+        """Failures of `convergence`, in words; `NotConverged` if a member's are not accepted."""
         for fit in self.members.values():
-            fit.require_converged(allow)
+            fit.require_converged()
+        return tuple(f"{self.table.name}: {failure}" for failure in self.convergence.failures)
+
+    @property
+    def accepts_beyond(self) -> bool:
+        """Whether all members accept rows beyond the evidence."""
+        return all(fit.accepts_beyond for fit in self.members.values())
+
+    def accepted(self, *, unconverged: bool = False, beyond_evidence: bool = False) -> Self:
+        """The same pool, with what is accepted of its members; see `Posterior.accepted`."""
+        what = {"unconverged": unconverged, "beyond_evidence": beyond_evidence}
+        members = {name: fit.accepted(**what) for name, fit in self.members.items()}
+        return replace(self, members=members)
 
     @cached_property
     def _layout(self) -> tuple[list[Posterior], Ints, Ints]:
@@ -195,34 +207,20 @@ class Pool(Showing):
         """Noise-free loss per draw and row, nats per token, shape (draws, rows)."""
         return self.gathered(lambda fit: fit.latent(table))
 
-    def predict(
-        self, table: LossTable | pd.DataFrame, *, allow_unconverged: bool = False
-    ) -> Floats:
+    def predict(self, table: LossTable | pd.DataFrame) -> Floats:
         """Central loss per row, nats per token: the median of the latent loss."""
-        self.require_converged(allow_unconverged)
+        self.require_converged()
         return np.median(self.latent(table), axis=0)
 
     def forecast(
-        self,
-        table: LossTable | pd.DataFrame,
-        *,
-        kind: str = "predictive",
-        seed: int = 0,
-        allow_unconverged: bool = False,
-        beyond_evidence: bool = False,
+        self, table: LossTable | pd.DataFrame, *, kind: str = "predictive", seed: int = 0
     ) -> StackedForecast:
         """Forecast the loss of each row by the mixture of the members; see `Posterior.forecast`."""
         fits = self.members
         # Less than half a draw: a law that gets none need not converge, nor be forecast.
         least = 0.5 / min(fit.draws.sizes["draw"] for fit in fits.values())
         parts = {
-            name: fits[name].forecast(
-                table,
-                kind=kind,
-                seed=seed,
-                allow_unconverged=allow_unconverged,
-                beyond_evidence=True,
-            )
+            name: fits[name].accepted(beyond_evidence=True).forecast(table, kind=kind, seed=seed)
             for name, weight in self.weights.items()
             if weight > least
         }
@@ -238,7 +236,7 @@ class Pool(Showing):
             draws = draws.drop_vars("draw", errors="ignore")
             taken.append(draws.assign_coords(law=("draw", [name] * size)))
         first = min(parts.values(), key=lambda part: part.convergence.ok)  # one that failed, if any
-        if not beyond_evidence:
+        if not self.accepts_beyond:
             name = table.name if isinstance(table, LossTable) else "grid"
             warn_beyond(self.table, first.frame, self.columns, name)
         return StackedForecast(
@@ -350,13 +348,3 @@ def pair_draws(fits: Sequence[Fit]) -> tuple[list[Ints], str]:
     if len(groups) == len(posteriors):
         return index, f"independently: {len(groups)} fits, draws paired at random"
     return index, f"jointly within each of {len(groups)} fits, at random between them"
-
-
-def convergence_failures(fits: Sequence[Fit], allowed: bool) -> tuple[str, ...]:
-    """Failures of the convergence check, as text; `NotConverged` if they are not allowed."""
-    failures: list[str] = []
-    for fit in fits:
-        if not isinstance(fit, PointFit):
-            fit.require_converged(allowed)
-            failures += [f"{fit.table.name}: {what}" for what in fit.convergence.failures]
-    return tuple(failures)

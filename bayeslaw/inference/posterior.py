@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -221,7 +221,7 @@ class Forecast(Showing):
         words = in_words(self.positions) if self.fits else ""
         far = ""
         if self.fits:
-            far = evidence(self.positions, self.columns, beyond_evidence=True)[1]
+            far = evidence(self.positions, self.columns)[1]
         blocks: list[Block] = [Note(far, "no evidence")] * bool(far)
         blocks += [Note(SYNTHETIC, "synthetic")] * is_synthetic(self.frame)
         if not self.convergence.ok:
@@ -303,13 +303,7 @@ class Posterior(Showing, FittedLaw):
         yield self, chosen, np.arange(len(chosen))
 
     def forecast(
-        self,
-        table: LossTable | pd.DataFrame,
-        *,
-        kind: str = "predictive",
-        seed: int = 0,
-        allow_unconverged: bool = False,
-        beyond_evidence: bool = False,
+        self, table: LossTable | pd.DataFrame, *, kind: str = "predictive", seed: int = 0
     ) -> Forecast:
         """Forecast the loss of each row of a table or grid.
 
@@ -322,17 +316,12 @@ class Posterior(Showing, FittedLaw):
             the posterior predictive distribution of a new measured loss.
         seed : int
             Seed of the noise and of the random effects of new groups.
-        allow_unconverged : bool
-            Whether to forecast from a posterior that failed the convergence checks. The result is
-            marked as unconverged.
-        beyond_evidence : bool
-            Do not warn of rows twice as far from the training rows as bands were ever compared
-            with losses.
 
         Raises
         ------
         NotConverged
-            If the posterior failed the convergence checks and `allow_unconverged` is false.
+            If the posterior failed the convergence checks, unless that is `accepted`; the
+            forecast is then marked as unconverged.
         TableError
             If a covariate is missing, invalid or in another unit than that of the fitted rows, or
             rows are of a domain, a rate or a kind that the fit does not know.
@@ -340,11 +329,11 @@ class Posterior(Showing, FittedLaw):
         Warns
         -----
         TableWarning
-            If rows lie so far out that the command line refuses them.
+            If rows lie so far out that the command line refuses them, unless that is `accepted`.
         """
         if kind not in KINDS:
             raise LawError(unknown("kind of forecast", kind, KINDS))
-        self.require_converged(allow_unconverged)
+        self.require_converged()
         frame = table.frame if isinstance(table, LossTable) else canonical(table, "grid", ())
         name = table.name if isinstance(table, LossTable) else "grid"
         check_rows(frame, name, self.table.frame)
@@ -362,7 +351,7 @@ class Posterior(Showing, FittedLaw):
             name="loss",
             attrs={"units": "nats per token", "kind": kind, "law": self.law.name},
         )
-        if not beyond_evidence:
+        if not self.accepts_beyond:
             warn_beyond(self.table, frame, self.columns, name)
         return Forecast(
             draws, frame, self.law.name, kind, self.convergence,
@@ -522,13 +511,6 @@ class Posterior(Showing, FittedLaw):
         storage.write(storage.tree_of(self, losses), path)
 
 
-class DrawSettings(TypedDict, total=False):
-    """Settings of a forecast that is drawn; see `Posterior.forecast`."""
-
-    seed: int
-    allow_unconverged: bool
-
-
 def _drawn(name: str, *results: object, **settings: Any) -> "Figure":
     # By name and on first use: plots stand above posteriors, and Matplotlib takes long to import.
     figure: Figure = resolve_name(f"bayeslaw.plots:{name}")(*results, **settings)
@@ -539,41 +521,37 @@ def _drawn(name: str, *results: object, **settings: Any) -> "Figure":
 class Plots:
     """Figures of one posterior, such as ``fit.plot.forecast(test)``.
 
-    Settings are those of `Posterior.forecast`: `seed` and `allow_unconverged`. Each method returns
-    a `matplotlib.figure.Figure`; the function of the same name in `bayeslaw.plots` describes it.
+    `seed` is that of `Posterior.forecast`. Each method returns a `matplotlib.figure.Figure`; the
+    function of the same name in `bayeslaw.plots` describes it.
     """
 
     posterior: Posterior
 
-    def forecast(
-        self, rows: LossTable | pd.DataFrame, **settings: Unpack[DrawSettings]
-    ) -> "Figure":
+    def forecast(self, rows: LossTable | pd.DataFrame, *, seed: int = 0) -> "Figure":
         """Forecast against tokens, with bands."""
-        return _drawn("forecast", self.posterior, rows, **settings)
+        return _drawn("forecast", self.posterior, rows, seed=seed)
 
-    def in_sample(self, **settings: Unpack[DrawSettings]) -> "Figure":
+    def in_sample(self, *, seed: int = 0) -> "Figure":
         """Fitted curves on the training rows."""
-        return _drawn("in_sample", self.posterior, **settings)
+        return _drawn("in_sample", self.posterior, seed=seed)
 
-    def overview(
-        self, rows: LossTable | pd.DataFrame, **settings: Unpack[DrawSettings]
-    ) -> "Figure":
+    def overview(self, rows: LossTable | pd.DataFrame, *, seed: int = 0) -> "Figure":
         """Fitted runs, law and forecasts by compute and tokens."""
-        return _drawn("overview", self.posterior, rows, **settings)
+        return _drawn("overview", self.posterior, rows, seed=seed)
 
     def compute_optimal(self, flops: float | Sequence[float], **settings: Any) -> "Figure":
         """IsoFLOP curves and the compute-optimal frontier; settings of `derive.compute_optimal`."""
         return _drawn("compute_optimal", self.posterior, flops, **settings)
 
-    def observed(self, rows: LossTable, **settings: Unpack[DrawSettings]) -> "Figure":
+    def observed(self, rows: LossTable, *, seed: int = 0) -> "Figure":
         """Measured loss against its forecast."""
-        return _drawn("observed", self.posterior.forecast(rows, **settings))
+        return _drawn("observed", self.posterior.forecast(rows, seed=seed))
 
-    def coverage(self, rows: LossTable, **settings: Unpack[DrawSettings]) -> "Figure":
+    def coverage(self, rows: LossTable, *, seed: int = 0) -> "Figure":
         """Coverage of bands by nominal level."""
-        return _drawn("coverage", self.posterior.forecast(rows, **settings))
+        return _drawn("coverage", self.posterior.forecast(rows, seed=seed))
 
-    def residuals(self, rows: LossTable, **settings: Unpack[DrawSettings]) -> "Figure":
+    def residuals(self, rows: LossTable, *, seed: int = 0) -> "Figure":
         """Residuals of held-out and training rows."""
-        fits = (self.posterior.forecast(t, **settings) for t in (rows, self.posterior.table))
+        fits = (self.posterior.forecast(t, seed=seed) for t in (rows, self.posterior.table))
         return _drawn("residuals", *fits)

@@ -330,21 +330,23 @@ def common_ranges(fits: Sequence[Fit]) -> dict[str, tuple[float, float]]:
 
 
 def extrapolations(
-    fits: Mapping[str, Fit], row: pd.DataFrame, *, beyond_evidence: bool = True
+    fits: Mapping[str, Fit], row: pd.DataFrame, *, refuse: bool = False
 ) -> tuple[str, str, tuple[str, ...]]:
     """How a planned run lies outside the training rows of the fits, as `bayeslaw.check` says it.
 
     Returns the worst level and the words of `bayeslaw.tables.hull.evidence`; and all else that
-    the check says of the distance, each text once, with the names of its fits.
+    the check says of the distance, each text once, with the names of its fits. Only if it is to
+    `refuse`, the level is "refuse" where a fit is not `accepted` so far out.
     """
     said: dict[str, list[str]] = {}
     judged = [("ok", "")]
     for name, fit in fits.items():
         if fit.table is None:
             continue
-        finding = judge_extrapolation(fit, row, beyond_evidence=beyond_evidence)
+        fit = fit if refuse else fit.accepted(beyond_evidence=True)
+        finding = judge_extrapolation(fit, row)
         located = finding.frame
-        judged.append(evidence(located, fit.columns, beyond_evidence=beyond_evidence))
+        judged.append(evidence(located, fit.columns, refuse=not fit.accepts_beyond))
         far = [f"{position} by {distance}." for position, distance in farthest(located).items()]
         # The last words of the finding are the position.
         for text in (*far, *finding.words[:-1]):

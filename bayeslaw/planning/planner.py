@@ -23,7 +23,6 @@ from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import (
     Fit,
     Pool,
-    convergence_failures,
     draw_count,
     pair_draws,
     with_draws,
@@ -95,8 +94,6 @@ def plan(
     replay_grid: Sequence[float] | Floats | None = None,
     point: Sequence[PointFit] | None = None,
     seed: int = 0,
-    allow_unconverged: bool = False,
-    beyond_evidence: bool = False,
     note: str = "",
 ) -> Plan:
     """Smallest budget that meets target and forgetting limits with stated probability.
@@ -151,10 +148,6 @@ def plan(
         the posterior medians of the reference coordinates.
     seed : int
         Of the noise, and random effects of a size without training rows.
-    allow_unconverged : bool
-        Plan although a posterior failed the convergence check; the result lists the failures.
-    beyond_evidence : bool
-        Do not refuse a plan twice as far from the fitted rows as bands were ever measured.
     note : str
         Text copied to the result.
 
@@ -165,9 +158,11 @@ def plan(
     Raises
     ------
     NotConverged
-        If a posterior failed the convergence check and `allow_unconverged` is false.
+        If a posterior failed the convergence check; see `Posterior.accepted`. If that is accepted,
+        the plan lists the failures.
     TableError
-        If the limits are met only where forecasts are refused, and `beyond_evidence` is false.
+        If the limits are met only twice as far from the fitted rows as bands were ever measured,
+        unless the fits are accepted there.
     BayeslawError
         If an argument is not valid, or there is no baseline.
 
@@ -200,7 +195,7 @@ def plan(
         noise=noise,
     )
     run, fits, ratios = request.run, list(request.fits.values()), request.ratios
-    unconverged = convergence_failures(fits, allow_unconverged)
+    unconverged = tuple(failure for fit in fits for failure in fit.require_converged())
     starts = [
         baseline_draws(level, fit, run)
         for level, fit in zip(request.baselines, request.sources, strict=True)
@@ -215,17 +210,17 @@ def plan(
         medians = "posterior medians of the reference coordinates"
         described = f"{medians}, and {described}" if any(points) else medians
     far = farness(request.fits, run)
-    if far is not None and not beyond_evidence and far.values.min() >= TOO_FAR - 1:
-        raise _too_far(request)
+    if far is not None and far.values.min() >= TOO_FAR - 1:
+        _check_reach(request)
     solved = _solution_with_sizes(request, starts, far)
     problem = solved.problems[request.noise]
     chosen, best, shown = solved.chosen, solved.best, solved.shown
-    level, evidence, outside = _judged(request, shown, beyond_evidence or best is not None)
+    level, evidence, outside = _judged(request, shown, refuse=best is None)
     if level == "refuse":
         raise _no_evidence(solved, evidence)
     status = "feasible" if level == "ok" else "feasible, beyond the evidence"
     if solved.cheaper is not None:
-        evidence = _judged(request, solved.cheaper, True)[1]
+        evidence = _judged(request, solved.cheaper)[1]
     error, held_out = dict[str, Any](), math.nan
     if best is None:
         place = chosen.budget, chosen.replay
@@ -272,12 +267,14 @@ def plan(
     )
 
 
-def _too_far(request: "Request") -> TableError:
-    """Of a run too far in params or PTPP, wherever the plan may lie."""
+def _check_reach(request: "Request") -> None:
+    """Raise `TableError` for a run too far in params or PTPP, wherever the plan may lie."""
     seen = next(fit.table.frame for fit in request.fits.values() if fit.table is not None)
     typical = {c: seen[c].median() for c in ("tokens", "replay") if c in seen}
     row = request.run.row.assign(**typical)
-    return TableError(f"plan: {extrapolations(request.fits, row, beyond_evidence=False)[1]}")
+    level, words, _ = extrapolations(request.fits, row, refuse=True)
+    if level == "refuse":
+        raise TableError(f"plan: {words}")
 
 
 def _no_evidence(solved: "_Solution", evidence: str) -> TableError:
@@ -623,13 +620,13 @@ class _Solution:
 
 
 def _judged(
-    request: Request, at: Choice, beyond_evidence: bool
+    request: Request, at: Choice, *, refuse: bool = False
 ) -> tuple[str, str, tuple[str, ...]]:
     """`extrapolations` of a choice; one of no tokens, or of none at all, is not judged."""
     if not 0 < at.tokens < math.inf:
         return "ok", "", ()
     row = request.run.row.assign(tokens=at.tokens, replay=at.replay)
-    return extrapolations(request.fits, row, beyond_evidence=beyond_evidence)
+    return extrapolations(request.fits, row, refuse=refuse)
 
 
 @step("planning: losses by tokens and replay, and the least budget")

@@ -72,13 +72,7 @@ type Cell = Mapping[str, float]  # values of covariates that select a panel or a
 type Fit = Posterior | Pool | PointFit
 
 
-def forecast(
-    fit: Fit,
-    rows: LossTable | pd.DataFrame,
-    *,
-    seed: int = 0,
-    allow_unconverged: bool = False,
-) -> Figure:
+def forecast(fit: Fit, rows: LossTable | pd.DataFrame, *, seed: int = 0) -> Figure:
     """Posterior predictive loss against tokens, with 50 and 90 % bands, or that of a point fit.
 
     The figure has a panel per model size, a line per replay ratio, and a row of panels per
@@ -95,21 +89,19 @@ def forecast(
         Rows to forecast; a measured `loss` (nats per token) is drawn as well.
     seed : int
         Of the predictive noise of a posterior.
-    allow_unconverged : bool
-        Draw a posterior that has not converged.
 
     Raises
     ------
     NotConverged
-        If the posterior has not converged and `allow_unconverged` is false.
+        If the posterior has not converged; see `Posterior.accepted`.
     TableError
         If a covariate of the law is missing.
     """
-    return _curves(fit, _frame(fit, rows), ("ptpp", "replay"), seed, allow_unconverged)
+    return _curves(fit, _frame(fit, rows), ("ptpp", "replay"), seed)
 
 
 @step("forecasting the fitted rows")
-def in_sample(fit: Fit, *, seed: int = 0, allow_unconverged: bool = False) -> Figure:
+def in_sample(fit: Fit, *, seed: int = 0) -> Figure:
     """Fitted curves and training losses, with 50 and 90 % bands, or those of a point fit.
 
     The figure has a row of panels per replay ratio, a column per model size and a line per
@@ -119,7 +111,7 @@ def in_sample(fit: Fit, *, seed: int = 0, allow_unconverged: bool = False) -> Fi
     Parameters
     ----------
     fit : Posterior, Pool or PointFit
-    seed, allow_unconverged
+    seed
         As for `forecast`.
 
     Raises
@@ -134,7 +126,7 @@ def in_sample(fit: Fit, *, seed: int = 0, allow_unconverged: bool = False) -> Fi
     # Without the runs, so that the bands are those of a new run.
     known = [c for c in ("base", *fit.columns, UNIQUE, ANNEALED, RATE) if c in fit.table.frame]
     rows = fit.table.measured[[*known, "loss"]].reset_index(drop=True)
-    return _curves(fit, rows, ("replay", "ptpp"), seed, allow_unconverged)
+    return _curves(fit, rows, ("replay", "ptpp"), seed)
 
 
 def _frame(fit: Fit, rows: LossTable | pd.DataFrame) -> pd.DataFrame:
@@ -142,9 +134,7 @@ def _frame(fit: Fit, rows: LossTable | pd.DataFrame) -> pd.DataFrame:
 
 
 @style()
-def _curves(
-    fit: Fit, frame: pd.DataFrame, across: tuple[str, str], seed: int, allow_unconverged: bool
-) -> Figure:
+def _curves(fit: Fit, frame: pd.DataFrame, across: tuple[str, str], seed: int) -> Figure:
     """Draw a panel per size; the columns `across`, if they vary, give rows of panels and lines."""
     train = frame if fit.table is None else fit.table.frame
 
@@ -154,9 +144,7 @@ def _curves(
             places = locate(train, rows, fit.columns).set_index(rows.index)
             bars = fit.forecast(rows).set_index(rows.index).rename(columns={"prediction": "median"})
             return bars.join(places).assign(inside=True)
-        fc = fit.forecast(
-            rows, seed=seed, allow_unconverged=allow_unconverged, beyond_evidence=True
-        )
+        fc = fit.accepted(beyond_evidence=True).forecast(rows, seed=seed)
         bands = fc.to_frame((0.5, 0.9)).join(fc.positions.filter(like=BEYOND))
         loss = bands.get("loss", bands["median"])
         return bands.assign(inside=loss.between(bands["lower_90"], bands["upper_90"]))
@@ -321,13 +309,7 @@ def _handles(kinds: list[Cell], points: pd.DataFrame) -> list[Artist]:
 
 
 @style()
-def overview(
-    fit: Posterior | Pool,
-    rows: LossTable | pd.DataFrame,
-    *,
-    seed: int = 0,
-    allow_unconverged: bool = False,
-) -> Figure:
+def overview(fit: Posterior | Pool, rows: LossTable | pd.DataFrame, *, seed: int = 0) -> Figure:
     """Loss against compute and against tokens: fitted runs, the law, bands and measured losses.
 
     Dots are fitted runs, coloured by model size; lines are the law's median through them. Forecast
@@ -337,7 +319,7 @@ def overview(
     Parameters
     ----------
     fit : Posterior or Pool
-    rows, seed, allow_unconverged
+    rows, seed
         As for `forecast`.
 
     Raises
@@ -346,9 +328,7 @@ def overview(
         As for `forecast`.
     """
     frame = _frame(fit, rows)
-    predicted = fit.forecast(
-        frame, seed=seed, allow_unconverged=allow_unconverged, beyond_evidence=True
-    )
+    predicted = fit.accepted(beyond_evidence=True).forecast(frame, seed=seed)
     forecast = _with_compute(predicted.to_frame((0.5, 0.9)))
     train = _with_compute(fit.table.measured)
     same = [*dict.fromkeys(["params", *(c for c in fit.columns if c != "tokens")])]
@@ -398,7 +378,7 @@ def _law_curve(fit: Posterior | Pool, path: pd.DataFrame, seed: int) -> pd.DataF
     known = [c for c in (*fit.columns, "base", UNIQUE, ANNEALED) if c in path and c != "tokens"]
     fixed = {name: path[name].iloc[0] for name in known}
     rows = canonical(pd.DataFrame(fixed | {"tokens": tokens}), "grid", fit.columns)
-    forecast = fit.forecast(rows, seed=seed, allow_unconverged=True, beyond_evidence=True)
+    forecast = fit.accepted(beyond_evidence=True).forecast(rows, seed=seed)
     return _with_compute(forecast.frame.assign(median=forecast.median))
 
 
@@ -461,7 +441,6 @@ def compute_optimal(
     search: Range | None = None,
     replay: float | None = None,
     ptpp: float | None = None,
-    allow_unconverged: bool = False,
 ) -> Figure:
     """IsoFLOP curves of some budgets, and the compute-optimal model and tokens of all budgets.
 
@@ -474,7 +453,7 @@ def compute_optimal(
     ----------
     posterior : Posterior
         Of a law that depends on N and D; at most 1000 of its draws are used.
-    flops, search, replay, ptpp, allow_unconverged
+    flops, search, replay, ptpp
         As for `bayeslaw.derive.compute_optimal`.
 
     Raises
@@ -483,7 +462,7 @@ def compute_optimal(
         As for `bayeslaw.derive.compute_optimal`.
     """
     asked = sorted(positive("flops", flops))
-    checked([posterior], allow_unconverged)
+    checked(posterior)
     rows = posterior.table.measured.assign(compute=training_flops(posterior))
     ends = min(asked[0], rows["compute"].min()), max(asked[-1], rows["compute"].max())
     few = np.linspace(0, posterior.count - 1, min(posterior.count, DRAWS)).astype(int)

@@ -22,7 +22,7 @@ from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name, score, shown_comparison
 from bayeslaw.huber.point_fit import PointFit, fit_huber
 from bayeslaw.inference.pools import Pool
-from bayeslaw.inference.posterior import DrawSettings, Forecast, Posterior
+from bayeslaw.inference.posterior import Forecast, Posterior
 from bayeslaw.model import effects
 from bayeslaw.planning.result import Plan
 from bayeslaw.plots.style import SHORT
@@ -171,7 +171,6 @@ def report(
     backtest: Backtest | None = None,
     command: str | None = None,
     seed: int = 0,
-    allow_unconverged: bool = False,
 ) -> Report:
     """Report a fit and its forecast of some rows as one self-contained page.
 
@@ -197,8 +196,6 @@ def report(
         Command that reproduces the report; shown on the page.
     seed : int
         Seed of the predictive noise.
-    allow_unconverged : bool
-        Report a posterior that has not converged; the page starts with a warning.
 
     Returns
     -------
@@ -208,7 +205,8 @@ def report(
     Raises
     ------
     NotConverged
-        If the posterior has not converged and `allow_unconverged` is false.
+        If the posterior has not converged; see `Posterior.accepted`. If that is accepted, the page
+        starts with a warning.
     TableError
         If `rows` lack a covariate of the law.
     """
@@ -218,8 +216,8 @@ def report(
     table, frame, training = rows, rows.frame, fit.table
     train, test = train or training.selection, test or table.selection
     # The verdict of the check, at the top, says how far the rows lie.
-    fc = fit.forecast(table, seed=seed, allow_unconverged=allow_unconverged, beyond_evidence=True)
-    fitted = fit.forecast(training, seed=seed, allow_unconverged=allow_unconverged)
+    fc = fit.accepted(beyond_evidence=True).forecast(table, seed=seed)
+    fitted = fit.forecast(training, seed=seed)
     first = fit.first if isinstance(fit, Pool) else fit
     members = [member for member, *_ in fit.by_member()]
     with warnings.catch_warnings():
@@ -246,13 +244,12 @@ def report(
     rms = np.sqrt(np.mean(np.log(training.loss / np.median(fit.latent(training), 0)) ** 2))
     words = f"Fitted curves through {len(training)} training losses, {_axes(fit, training.frame)}. "
     words += f"Root mean square residual {100 * rms:.2g} %."
-    settings: DrawSettings = {"seed": seed, "allow_unconverged": allow_unconverged}
-    first_figure = draw("overview", plots.overview(fit, frame, **settings), alt)
+    first_figure = draw("overview", plots.overview(fit, frame, seed=seed), alt)
     # In N and D alone, the overview has all that the panels by size would show.
     curves = []
     if set(fit.columns) - {"params", "tokens"}:
-        curves.append(draw("forecast", plots.forecast(fit, frame, **settings), alt))
-        curves.append(draw("in_sample", plots.in_sample(fit, **settings), words))
+        curves.append(draw("forecast", plots.forecast(fit, frame, seed=seed), alt))
+        curves.append(draw("in_sample", plots.in_sample(fit, seed=seed), words))
     # Without its notes, which are among the warnings at the top.
     shown = [block for block in fc.shown().blocks if not isinstance(block, Note)]
     label = next((c for c in ("run", "base") if c in frame), None)

@@ -170,7 +170,8 @@ def calibrate(
         if not fit.convergence.rhat <= MIXED:
             failed += 1
             continue
-        fc = fit.forecast(ahead, seed=seed + i, allow_unconverged=True, beyond_evidence=True)
+        used = fit.accepted(unconverged=True, beyond_evidence=True)
+        fc = used.forecast(ahead, seed=seed + i)
         new = fc.draws.values
         pair = []
         for posterior, measured in (

@@ -237,8 +237,9 @@ def plan_example(
     seed : int
         Of the tables, the fits and the plan.
     **settings
-        For `bayeslaw.fit` (by default ``target_accept=0.995``), and ``allow_unconverged``,
-        ``beyond_evidence``, ``noise`` and ``replay_grid`` for `bayeslaw.plan`.
+        For `bayeslaw.fit` (by default ``target_accept=0.995``); ``unconverged`` and
+        ``beyond_evidence`` for `Posterior.accepted`; ``noise`` and ``replay_grid`` for
+        `bayeslaw.plan`.
 
     Returns
     -------
@@ -249,14 +250,14 @@ def plan_example(
     from bayeslaw.planning.planner import plan
 
     world, train = paper_world(), "ptpp <= 31"
-    of_plan = {"allow_unconverged", "beyond_evidence", "noise", "replay_grid"} & settings.keys()
-    for_plan = {name: settings.pop(name) for name in of_plan}
+    accepted = {name: settings.pop(name, False) for name in ("unconverged", "beyond_evidence")}
+    for_plan = {name: settings.pop(name) for name in {"noise", "replay_grid"} & settings.keys()}
     # With the default target_accept, a few trajectories of the source law diverge.
     settings = {"target_accept": 0.995} | settings | {"discrepancy": discrepancy, "seed": seed}
     fits, rows = [], 0
     for domain in (world.target, world.source):
         table, _ = world.table(domain, seed=seed).split(train, "ptpp == 279", world.anchors)
-        fits.append(fit(world.laws[domain], table, **settings))
+        fits.append(fit(world.laws[domain], table, **settings).accepted(**accepted))
         rows += len(table)
     target, source = fits
     return plan(

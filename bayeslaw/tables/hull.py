@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
+from bayeslaw.common.acceptance import accept
 from bayeslaw.common.arrays import Floats
-from bayeslaw.common.errors import TableError, TableWarning, argument, unknown
+from bayeslaw.common.errors import TableError, TableWarning, unknown
 from bayeslaw.common.formatting import listed
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES, canonical, check_positive
@@ -189,9 +190,12 @@ def axes(frame: pd.DataFrame, columns: Sequence[str]) -> Floats:
 
 
 def evidence(
-    located: pd.DataFrame, columns: Sequence[str], *, beyond_evidence: bool = False
+    located: pd.DataFrame, columns: Sequence[str], *, refuse: bool = False
 ) -> tuple[str, str]:
-    """Whether bands were measured as far out as rows of `locate` lie: a level, and words."""
+    """Whether bands were measured as far out as rows of `locate` lie: a level, and words.
+
+    The level of rows twice as far out is "refuse" only if they are to be refused.
+    """
     far = of_measured(located, columns).max()
     beyond = [str(n) for n in far.index if far[n] > 1]
     if not beyond:
@@ -204,11 +208,11 @@ def evidence(
         for n in ([n for n in beyond if n in NAMES] or beyond)
     ]
     text = f"No evidence: rows lie up to {listed(distances)} beyond the training rows"
-    if beyond_evidence or (far < TOO_FAR).all():
+    if not refuse or (far < TOO_FAR).all():
         return "no evidence", f"{text}."
     return "refuse", (
-        f"{text}; from twice that on forecasts are refused: ask for nearer rows, or add "
-        f"{argument('beyond_evidence', True)}."
+        f"{text}; from twice that on forecasts are refused: ask for nearer rows, or "
+        f"{accept('beyond_evidence')}."
     )
 
 
@@ -227,6 +231,6 @@ def warn_beyond(train: LossTable, rows: pd.DataFrame, columns: Sequence[str], na
     if "tokens" in rows:
         rows = rows[rows["tokens"] > 0]
     if len(rows):
-        level, words = evidence(locate(train, rows, columns), columns)
+        level, words = evidence(locate(train, rows, columns), columns, refuse=True)
         if level == "refuse":
             warnings.warn(f"{name}: {words}", TableWarning, stacklevel=3)
