@@ -15,8 +15,6 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.common.files import Call, results
-from bayeslaw.common.formatting import digits, percent
-from bayeslaw.common.shown import Block, Format, Note, Shown, Table
 from bayeslaw.design.anchors import Costs, costs
 from bayeslaw.design.gaussian import predicted_sd
 from bayeslaw.evaluate import scores
@@ -35,33 +33,6 @@ from bayeslaw.tables.validation import ABSENT, COVARIATES, canonical
 DESIGNS = ("none", "random", "cheapest", "grid")
 
 # -- for a plan -----------------------------------------------------------------------------------
-
-
-def shown_value(evsi: pd.DataFrame) -> Shown:
-    """What `anchor_value` found: FLOPs saved on the target run against those spent."""
-    names = {"flops": "FLOPs", "atpp": "ATPP", "atpp_90": "90 %", "less": "lower"}
-    names |= {"infeasible": "no\nplan", "saved": "saved", "net": "net"}
-    names |= {"saved_mean": "mean saved", "saved_error": "±"}
-    frame = evsi.set_index(evsi["set"].str.slice(0, 20)).rename_axis("runs")
-    formats: dict[str, Format] = dict.fromkeys(("FLOPs", "saved", "net", "mean saved"), ".2g")
-    formats |= dict.fromkeys(("lower", "no\nplan"), percent) | {"±": ".1g"}
-    formats |= dict.fromkeys(("ATPP", "90 %"), digits)
-    best = int(evsi["net"].argmax())
-    pays = evsi["net"][best] > 0
-    legend = (
-        "ATPP, 90 %: budget planned after the runs, median and 90 % quantile over simulations; "
-        "lower, no plan: fraction of simulations in which the budget falls, and in which no plan "
-        "is left; saved: FLOPs saved on the target run, median; net: saved less the cost of the "
-        "runs; mean saved: over simulations with a plan, with its Monte Carlo error."
-    )
-    blocks: list[Block] = [
-        f"Plan now {digits(evsi['atpp_now'].iloc[0])} ATPP; "
-        + (f"largest net saving: {frame.index[best]}." if pays else "no set pays off."),
-        Table(frame.rename(columns=names)[[*names.values()]], "", formats, ("90 %", "lower")),
-        Note(legend, "quiet"),
-    ]
-    title = "Expected value of sample information"
-    return Shown(title, blocks, {"evsi": evsi.to_dict("records")})
 
 
 def anchor_value(
