@@ -38,7 +38,7 @@ MOST = 20
 """Most runs under a budget if `k` is not given."""
 SLACK = 1 + 1e-9
 """Factor by which rounding may exceed the budget."""
-BUDGETS = np.linspace(-3.0, 3.0, 61)
+AROUND = np.linspace(-3.0, 3.0, 61)
 """Budgets around the plan's, e-folds."""
 NEAR, EVERY = np.linspace(-0.1, 0.1, 5), np.linspace(0.04, 0.96, 9)
 """Replay ratios next to the plan's, and others."""
@@ -357,7 +357,7 @@ def choose_anchors(
 
 
 def plan_after(
-    plan: Plan, joint: JointGaussian, keep: Ints, picks: Sequence[int], seed: int = 0
+    plan: Plan, joint: JointGaussian, keep: Ints, picks: Sequence[int]
 ) -> tuple[float, float]:
     """Median ATPP of the plan once candidates are measured, and the probability of a plan.
 
@@ -373,21 +373,18 @@ def plan_after(
        Machine Learning Research, 22(105), 1-47.
     """
     assert plan.chosen is not None
-    rng = np.random.default_rng(seed)
-    atpp = plan.chosen.atpp * np.exp(BUDGETS)
+    rng = np.random.default_rng(0)
+    atpp = plan.chosen.atpp * np.exp(AROUND)
     least, most = plan.replay_grid[[0, -1]]
     ratios = np.unique(np.clip(np.r_[plan.chosen.replay + NEAR, EVERY], least, most))
     chosen = rng.permutation(len(keep))[:PLANNED]
     problem = plan.problem.take(keep[chosen])
     with np.errstate(invalid="ignore", divide="ignore"):
         losses = [np.log(limit.curve.loss(np.log(atpp), ratios)) for limit in problem.limits]
-        levels = [np.log(limit.level) for limit in problem.limits]
-        margin = np.array([level - loss for level, loss in zip(levels, losses, strict=True)])
+        thresholds = [np.log(limit.threshold) for limit in problem.limits]
+        margin = np.array([t - loss for t, loss in zip(thresholds, losses, strict=True)])
     margin = np.nan_to_num(margin, nan=-1.0, posinf=1.0, neginf=-1.0)  # limits, ATPP, r, draws
     have = joint.of(picks)
-    if not len(have):
-        budget = _smallest(margin, atpp, problem.rank)
-        return budget, float(np.isfinite(budget))
     x = joint.measured[chosen][:, have] * math.sqrt(len(joint.measured) - 1)
     noise = joint.noise[np.ix_(have, have)]
     shape, flat = margin.shape, margin.reshape(-1, margin.shape[-1])
@@ -401,11 +398,7 @@ def plan_after(
         seen = x + rng.standard_normal(x.shape) @ root.T
         truth = x[t % len(x)] + rng.standard_normal(x.shape[1]) @ root.T
         after = (flat + gain @ (truth - seen).T).reshape(shape)
-        budgets.append(_smallest(after, atpp, problem.rank))
+        enough = ((after >= 0).all(0).sum(-1) >= problem.rank).any(-1)
+        budgets.append(float(atpp[enough.argmax()]) if enough.any() else math.inf)
     median = float(np.quantile(budgets, 0.5, method="higher"))
     return median, float(np.isfinite(budgets).mean())
-
-
-def _smallest(margin: Floats, atpp: Floats, rank: int) -> float:
-    enough = ((margin >= 0).all(0).sum(-1) >= rank).any(-1)
-    return float(atpp[enough.argmax()]) if enough.any() else math.inf

@@ -187,11 +187,6 @@ class Case:
     seed : int
         Of random runs and of the sampler.
     name : str
-    exact : bool
-        Whether the losses of the targets have no noise. Bands of the latent loss are then scored.
-    grid : str
-        Query for the rows of the pool that the design ``"grid"`` buys; by default those of the
-        smallest N.
     """
 
     law: str | Law
@@ -200,8 +195,6 @@ class Case:
     targets: LossTable
     seed: int = 0
     name: str = ""
-    exact: bool = False
-    grid: str = ""
 
 
 def study(
@@ -220,6 +213,7 @@ def study(
     ----------
     cases : iterable of Case
     designs : sequence of {"none", "random", "cheapest", "grid"}
+        ``"grid"`` buys the rows of the smallest N.
     budget : float, optional
         FLOPs of every design; by default the cost of the design ``grid`` in each case.
     cost : "flops", "adaptation", or a column of the pool
@@ -263,9 +257,9 @@ def buy(design: str, case: Case, price: Costs, budget: float) -> list[int]:
     order = -price.further([])
     if design == "random":
         order = price.shuffled([case.seed, 0])
-    elif design == "grid":  # the case's points, or the smallest N
-        rows = case.pool.frame.query(case.grid or "params == params.min()").index
-        order[~np.isin(np.arange(len(order)), price.code[rows])] = -math.inf
+    elif design == "grid":
+        smallest = case.pool.frame["params"] == case.pool.frame["params"].min()
+        order[~np.isin(np.arange(len(order)), price.code[smallest])] = -math.inf
     return price.choose(lambda _: order, 0 if design == "none" else len(order), budget)
 
 
@@ -279,7 +273,6 @@ def _compared(
     if budget is None:
         budget = price.total(buy("grid", case, price, math.inf))
     fit = refit(case.law, case.train, case.seed, **settings)
-    kind = "latent" if case.exact else "predictive"
     rows = []
     for design in designs:
         picks = buy(design, case, price, budget)
@@ -289,7 +282,7 @@ def _compared(
         # Bands of refits that did not converge are scored as well: leaving them out would favour
         # the designs whose posteriors are hard to sample.
         used = after.accepted(unconverged=True, beyond_evidence=True)
-        forecast = used.forecast(case.targets, kind=kind, seed=case.seed)
+        forecast = used.forecast(case.targets, seed=case.seed)
         row = {"case": case.name, "seed": case.seed, "design": design, "budget": budget}
         row |= {"flops": price.total(picks), "runs": len(picks)}
         row |= {"rows": len(bought), **scores.score(forecast, case.targets)}
