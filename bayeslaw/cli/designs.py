@@ -1,5 +1,6 @@
 """The command that chooses the next runs: ``anchors``."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -14,6 +15,21 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ROWS = "TABLE_OR_GRID"
+
+
+@dataclass(frozen=True)
+class Purchase:
+    """How many runs are bought and how they are chosen, as arguments of `choose_anchors`."""
+
+    k: int | None = option("Number of runs.", min=1)
+    budget: float | None = option("Most FLOPs for all runs.")
+    cost: str = option(
+        "flops (6 N D and each new base's pre-training), adaptation (6 N D), or a column.",
+        default="flops",
+    )
+    gain: Literal["random", "plan"] = option(
+        "At random, or to reduce the variance of the plan's budget.", default="random"
+    )
 
 
 @command(
@@ -38,15 +54,7 @@ def anchors(
     ),
     where: str | None = query("Candidates to use; all others are ignored."),
     aim: str | None = query("Targets to use; all others are ignored."),
-    k: int | None = option("Number of runs.", min=1),
-    budget: float | None = option("Most FLOPs for all runs."),
-    cost: str = option(
-        "flops (6 N D and each new base's pre-training), adaptation (6 N D), or a column.",
-        default="flops",
-    ),
-    gain: Literal["random", "plan"] = option(
-        "At random, or to reduce the variance of the plan's budget.", default="random"
-    ),
+    purchase: Purchase,
     source: Path | None = option("For --gain plan: posterior of the source domain."),
     plan: str | None = option(f'For --gain plan: "{opt.PLAN}".', metavar="LIMITS"),
     out: Path | None = output("Write the rows to measure (CSV or Parquet).", *opt.TABLES),
@@ -59,15 +67,16 @@ def anchors(
     the order to buy them. Predicts the posterior standard deviation after each, so that you can
     stop where a further run is too expensive.
     """
-    if k is None and budget is None:
+    for_plan = purchase.gain == "plan"
+    if purchase.k is None and purchase.budget is None:
         raise BayeslawError("say how many runs (--k) or what they may cost (--budget).")
     if (source is None) != (plan is None):
         raise BayeslawError("--source and --plan go together.")
-    if gain == "plan" and plan is None:
+    if for_plan and plan is None:
         raise BayeslawError("--gain plan needs --source and --plan.")
-    if gain != "plan" and plan is not None:
+    if not for_plan and plan is not None:
         raise BayeslawError("--source and --plan have no effect without --gain plan.")
-    if targets is None and gain != "plan":
+    if targets is None and not for_plan:
         raise BayeslawError("say where the loss matters, with --targets.")
     pool = _rows(candidates, "--candidates", where)
     target_rows = None if targets is None else _rows(targets, "--targets", aim)
@@ -82,13 +91,10 @@ def anchors(
         fitted,
         pool,
         target_rows,
-        k=k,
-        budget=budget,
-        cost=cost,
-        gain=gain,
         plan=planned,
         source=forgotten,
         seed=seed,
+        **vars(purchase),
     )
     opt.save_frame(out, chosen.frame)
     return opt.beside(fitted, chosen.shown()).adding(out=out, seed=seed)

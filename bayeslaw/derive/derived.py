@@ -15,7 +15,7 @@ from bayeslaw.common.errors import BayeslawError, LawError, TableWarning
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.inference.pools import of_one_law
-from bayeslaw.inference.posterior import LEVELS, Posterior, band_columns
+from bayeslaw.inference.posterior import BAND_LEVELS, Posterior, band_columns
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
 from bayeslaw.tables.hull import BEYOND, evidence, in_words, locate
@@ -65,7 +65,7 @@ def judged(places: Places, *, refuse: bool = False) -> tuple[str, str]:
         if len(rows):
             level, text = evidence(rows, columns, refuse=refuse)
             found.append((level, f"{name}: {text}" if name and text else text))
-    return max(found, key=lambda each: findings.LEVELS.index(each[0]))
+    return max(found, key=lambda each: findings.SEVERITIES.index(each[0]))
 
 
 def warn_beyond(places: Places, fits: Iterable[Posterior]) -> None:
@@ -123,7 +123,7 @@ class Derived(Showing):
     failures: tuple[str, ...] = ()
     places: Places = field(default_factory=dict, repr=False)
 
-    def to_frame(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
+    def to_frame(self, levels: Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
         """Median and central credible intervals of each number and case.
 
         Parameters
@@ -166,7 +166,7 @@ class Derived(Showing):
                 rows.append(row)
         return marked(pd.DataFrame(rows), self.failures)
 
-    def shown(self, levels: Sequence[float] = LEVELS) -> Shown:
+    def shown(self, levels: Sequence[float] = BAND_LEVELS) -> Shown:
         """Medians and credible intervals, with the notes.
 
         Parameters
@@ -202,7 +202,7 @@ class Derived(Showing):
         title = TITLES.get(str(next(iter(self.draws.data_vars))), "")
         return Shown(title, blocks, document)
 
-    def write(self, path: str | Path, levels: Sequence[float] = LEVELS) -> None:
+    def write(self, path: str | Path, levels: Sequence[float] = BAND_LEVELS) -> None:
         """Write `to_frame` as Parquet if the path ends in ``.parquet``, otherwise as CSV."""
         write_frame(self.to_frame(levels), path)
 

@@ -21,7 +21,7 @@ from bayeslaw.common.shown import Block, Format, Note, Shown, Table
 from bayeslaw.huber.point_fit import Bounds, PointFit, fit_huber
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.pools import Pool, with_draws
-from bayeslaw.inference.posterior import LEVELS, Forecast, Posterior, ends
+from bayeslaw.inference.posterior import BAND_LEVELS, Forecast, Posterior, ends
 from bayeslaw.inference.sampling import PosteriorSettings, check_names
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
@@ -118,7 +118,7 @@ def point_scores(predicted: Floats, loss: Floats) -> dict[str, float]:
 
 def band_scores(samples: Floats, truth: Floats) -> dict[str, float]:
     """Coverage, width, CRPS and Winkler score of draws of log loss, (draws, rows): means."""
-    bands = {level: np.quantile(samples, ends(level), axis=0) for level in LEVELS}
+    bands = {level: np.quantile(samples, ends(level), axis=0) for level in BAND_LEVELS}
     return interval_scores(bands, truth) | {"crps": float(crps(samples, truth).mean())}
 
 

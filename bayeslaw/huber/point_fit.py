@@ -187,7 +187,10 @@ class PointFit(Showing, Acceptance):
         if self.table is not None:
             check_rows(canonical(frame_of(table), "rows", ()), "rows", self.table.frame)
         lowest, highest = self.span(table)
-        return frame_of(table).assign(
+        frame = frame_of(table)
+        if is_synthetic(self.table) and "synthetic" not in frame:
+            frame = frame.assign(synthetic=True)
+        return frame.assign(
             prediction=self.predict(table),
             lowest=lowest,
             highest=highest,

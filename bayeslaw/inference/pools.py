@@ -17,7 +17,7 @@ from bayeslaw.common.shown import Note, Showing, Shown
 from bayeslaw.huber.point_fit import PointFit, described, units
 from bayeslaw.inference import storage
 from bayeslaw.inference.fitted import Convergence
-from bayeslaw.inference.posterior import LEVELS, Forecast, Posterior
+from bayeslaw.inference.posterior import BAND_LEVELS, Forecast, Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.hull import warn_beyond
 from bayeslaw.tables.table import LossTable
@@ -50,7 +50,7 @@ class StackedForecast(Forecast):
         mean = (weights * medians).sum(0)
         return np.asarray(np.sqrt((weights * (medians - mean) ** 2).sum(0)))
 
-    def to_frame(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
+    def to_frame(self, levels: Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
         """Like `Forecast.to_frame`, with the column `between`."""
         return super().to_frame(levels).assign(between=self.between)
 

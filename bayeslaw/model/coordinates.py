@@ -14,7 +14,8 @@ other, and have coordinates in which a posterior is closer to a normal distribut
   terms' share of the loss.
 - Along a covariate that leads one term and is a factor of another, to a power of either sign, the
   data determine the slope of the loss, to which the terms add up. In place of the power, the
-  coordinate is that slope, in nats per e-fold.
+  coordinate is that slope in nats per e-fold, unless the term is so small that the prior of the
+  power says more than the data.
 """
 
 import math
@@ -33,6 +34,8 @@ from bayeslaw.model.noise import LENGTH
 from bayeslaw.model.spec import Data, Spec
 
 FLAT = Prior("Flat")
+LITTLE = 0.15
+"""Nats of a term below which data hardly determine its slopes: its powers are then sampled."""
 SMALL = 0.1
 """Rate below which a gate hardly changes with P, and its coordinate is linear."""
 
@@ -153,12 +156,13 @@ def _add_sizes(q: dict[str, Tensor], log: Tensor, spec: Spec, at: Values, z: Val
         size[name] = slope[name] / q[term.local]
         left = left - (size[name] - least[name])
     for name, (term, covariate, sign, others) in factors.items():
-        of_term = size[term.coefficient]
         # The slope of the term's log but for this factor, whose exponent is zero up to here.
         rest = term.slope_along(covariate, term.from_local(q, at, F), at, F)
-        slope_of_term = sign * z[name] + sum(q[other] for other in others)
-        q[name] = sign * (slope_of_term / of_term - rest)
-        log = log - F.log(of_term) + priors[name].log_density(q[name], F)
+        of_term = size[term.coefficient]
+        scale = F.sqrt(of_term * of_term + LITTLE**2)
+        of_others = of_term * (sum(q[other] for other in others) - rest * of_term) / scale
+        q[name] = (z[name] + sign * of_others) / scale
+        log = log - F.log(scale) + priors[name].log_density(q[name], F)
     if law.coupled:
         share = sum(size[name] for name in law.coupled) / loss
         q[KAPPA], part = on_the_line(priors[KAPPA].support, z[KAPPA] * share)
