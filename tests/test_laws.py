@@ -15,7 +15,7 @@ from matplotlib.mathtext import MathTextParser
 import bayeslaw as bl
 from bayeslaw import TableError, fit_huber, grid, load_law, simulate
 from bayeslaw.common.files import models_dir
-from bayeslaw.huber.point_fit import for_table
+from bayeslaw.huber.bases import for_table
 from bayeslaw.laws.adjustments import base_table
 from bayeslaw.laws.deviations import START
 from bayeslaw.laws.law import CLIP

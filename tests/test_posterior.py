@@ -18,7 +18,7 @@ from scipy import stats
 
 import bayeslaw as bl
 from bayeslaw import FileError, NotConverged, TableError, TableWarning, from_frame, grid, load
-from bayeslaw.huber.point_fit import for_table
+from bayeslaw.huber.bases import for_table
 from bayeslaw.inference.fitted import Convergence, diagnose
 from bayeslaw.inference.pools import load_posterior
 from bayeslaw.inference.storage import SCHEMA

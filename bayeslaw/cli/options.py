@@ -325,7 +325,7 @@ def fit_or_load(
     They are `measured` if they must have losses, and `near` if rows too far from the fitted ones
     are refused. The rows of a `running` run are fitted, too.
     """
-    from bayeslaw.huber.point_fit import for_table
+    from bayeslaw.huber.bases import for_table
     from bayeslaw.inference.pools import member_laws
 
     if is_posterior(source):

@@ -14,7 +14,8 @@ import xarray as xr
 from bayeslaw.common.arrays import Floats, Model
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, LawError, TableWarning, argument, unknown
-from bayeslaw.huber.point_fit import PointFit, for_table
+from bayeslaw.huber.bases import for_table
+from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.modes import fit_map
 from bayeslaw.inference.pools import Pool, member_laws
 from bayeslaw.inference.posterior import Posterior

@@ -14,7 +14,7 @@ import xarray as xr
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import FileError, FitError, LawError
 from bayeslaw.common.shown import Note, Showing, Shown
-from bayeslaw.huber.point_fit import PointFit, described, units
+from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference import storage
 from bayeslaw.inference.fitted import Convergence
 from bayeslaw.inference.posterior import BAND_LEVELS, Forecast, Posterior
@@ -90,7 +90,7 @@ class Pool(Showing):
         heads = {name: member.heading() for name, member in self.members.items()}
         first = self.first
         said = first.heading().document
-        blocks = list(described(replace(first.law, held={}), first.table, first.at).blocks)
+        blocks = list(replace(first.law, held={}).described(first.table, first.at).blocks)
         for name, member in self.members.items():
             note = member.law.note
             blocks += [Note(f"{name}: {note}", "caution")] if note else []
@@ -120,7 +120,7 @@ class Pool(Showing):
         for name, member in self.members.items():
             # The pool's heading has said all that a member's says, but for its units.
             head, parameters = member.heading(), member.parameters()
-            blocks = [units(member.law, member.at), "", *parameters.blocks]
+            blocks = [member.law.units(member.at), "", *parameters.blocks]
             whole += Shown(head.title, blocks, figures=parameters.figures)
             documents[name] = {**head.document, **parameters.document}
         return whole.adding(members=documents)

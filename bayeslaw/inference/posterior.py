@@ -16,7 +16,6 @@ from bayeslaw.common.arrays import Floats, Ints, Model
 from bayeslaw.common.errors import FitError, LawError, TableError, unknown
 from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
-from bayeslaw.huber.point_fit import described, units
 from bayeslaw.inference import storage
 from bayeslaw.inference.fitted import Convergence, FittedLaw
 from bayeslaw.inference.residuals import residual_draws, too_few_sizes
@@ -432,9 +431,9 @@ class Posterior(Showing, FittedLaw):
     def heading(self) -> Shown:
         """The law, its training rows, the model and convergence, without the parameters."""
         spec, state = self.spec, self.convergence
-        shown = described(self.law, self.table, self.at)
+        shown = self.law.described(self.table, self.at)
         gate = Note(str(state), "ok" if state.ok else "refuse")
-        blocks: list[Block] = [*shown.blocks, *self.how(), units(self.law, self.at), gate]
+        blocks: list[Block] = [*shown.blocks, *self.how(), self.law.units(self.at), gate]
         return replace(shown, blocks=blocks).adding(
             likelihood=spec.likelihood.kind,
             discrepancy=spec.discrepancy.kind,
