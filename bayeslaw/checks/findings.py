@@ -23,7 +23,8 @@ from bayeslaw.inference.residuals import covariance
 from bayeslaw.laws.law import STEP
 from bayeslaw.model.effects import SIZE
 from bayeslaw.model.prior import draw_parameters
-from bayeslaw.tables.hull import BEYOND, NAMES, NEAR, evidence, in_words, locate
+from bayeslaw.tables.covariates import TABLE
+from bayeslaw.tables.hull import BEYOND, NEAR, evidence, in_words, locate
 from bayeslaw.tables.validation import COVARIATES
 
 SEVERITIES = ("ok", "caution", "no evidence", "refuse")
@@ -145,13 +146,13 @@ def judge_extrapolation(fit: Fit, rows: pd.DataFrame) -> Finding:
         far = float(located[BEYOND + name].max()) if BEYOND + name in located else 0.0
         if not far > NEAR:
             continue
-        text = f"{NAMES[name]} lies up to {far:.2g} decades beyond the training rows"
+        text = f"{TABLE[name].text} lies up to {far:.2g} decades beyond the training rows"
         level = "caution"
         if name not in fit.columns:
             if count > 1:  # it varies in the training rows, and the law does without it
                 continue
-            text = f"{NAMES[name]} differs from its only value in the training rows, and the law "
-            text += "has no term in it."
+            text = f"{TABLE[name].text} differs from its only value in the training rows, and "
+            text += "the law has no term in it."
         elif count == 1:
             level, text = "refuse", f"{text}, and one value says nothing on others: too far to "
             text += "forecast."
@@ -291,7 +292,7 @@ def judge_directions(fit: Posterior, rows: pd.DataFrame | None) -> Finding:
         # Mean latent log loss of the rows of each PTPP, or size if the law has no PTPP; (draws,).
         by, latent = "ptpp" if "ptpp" in fit.law.columns else "params", np.log(fit.latent(rows))
         for value, members in rows.groupby(by).indices.items():
-            groups[f"{NAMES[by]} {value:.3g}"] = latent[:, members].mean(1)
+            groups[f"{TABLE[by].text} {value:.3g}"] = latent[:, members].mean(1)
     log_loss = np.stack(list(groups.values()), 1) if groups else np.empty((0, 0))
     names, matrix = directions(fit, prior)
     undetermined, weak = (basis(names, matrix, *ends) for ends in ((0.0, NONE), (NONE, WEAK)))
@@ -333,7 +334,7 @@ def _undetermined(
     fit: Posterior, leader: str, others: Sequence[str], record: Mapping[str, Any]
 ) -> str:
     seen, where = fit.table.frame, fit.law.covariates_of.get(leader, ())
-    values = [f"{NAMES[c]} takes {seen[c].nunique()} values" for c in where]
+    values = [f"{TABLE[c].text} takes {seen[c].nunique()} values" for c in where]
     lead = f"{' and '.join(values)}; " if values else ""
     along = f" separately from {listed(others)}" if others else ""
     text = f"{lead}{leader} is not determined by these data{along}"
@@ -406,7 +407,7 @@ def judge_curvature(fit: Posterior, rows: pd.DataFrame | None) -> Finding | None
         located, along = locate(fit.table, rows, fit.columns), fit.law.covariates_of
         followed = {c for name in strained.index for c in along[str(name)]}
         away = {c: float(located[BEYOND + c].max()) for c in COVARIATES if c in followed}
-        if beyond := [NAMES[c] for c, distance in away.items() if distance > NEAR]:
+        if beyond := [TABLE[c].text for c, distance in away.items() if distance > NEAR]:
             level = "refuse"
             words.append(
                 f"A forecast beyond the {listed(beyond)} of the training rows extrapolates this "

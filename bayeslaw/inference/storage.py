@@ -27,6 +27,7 @@ from bayeslaw.model import effects
 from bayeslaw.model import prior as priors
 from bayeslaw.model.noise import OBSERVED
 from bayeslaw.model.spec import make_data, spec_of
+from bayeslaw.tables.covariates import TABLE
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES
 
@@ -190,7 +191,6 @@ def _arguments(tree: xr.DataTree) -> dict[str, Any]:
 
 
 NATS = "nats per token"
-UNITS = {"params": "parameters", "tokens": "tokens", "replay": "fraction", "ptpp": "tokens/param"}
 
 
 def to_datatree(fit: FittedLaw, *, seed: int = 0, prior: int = 1000) -> xr.DataTree:
@@ -231,7 +231,9 @@ def with_units(group: xr.Dataset, fit: FittedLaw) -> xr.Dataset:
     """The variables of a fit with their unit in ``attrs["units"]``."""
     slopes = {term.slope for term in fit.law.terms}
     units = (
-        UNITS | dict.fromkeys(slopes, "nats per token and e-fold") | {OBSERVED: f"log of {NATS}"}
+        {c: row.unit for c, row in TABLE.items()}
+        | dict.fromkeys(slopes, "nats per token and e-fold")
+        | {OBSERVED: f"log of {NATS}"}
     )
     units |= dict.fromkeys(("L_ref", "E"), NATS) | dict.fromkeys(fit.law.exponents, "dimensionless")
     units |= dict.fromkeys(fit.spec.likelihood.parameters, "dimensionless")

@@ -34,8 +34,8 @@ RATE, RATED = "rate", "rated"
 """Column of a table: the learning rate, or what else has a best value; whether a row has one."""
 OFFSET, LOCAL = "unannealed", "unannealed_ref"
 """The offset where all covariates are 1, and at the reference point."""
-LETTERS = {"tokens": "D", "params": "N", "ptpp": "P", "share": "r"}
-"""Covariates that the offset is linear in, and the ends of its parameters' names."""
+OFFSET_ALONG = {c: f"{OFFSET}_{SYMBOLS[c]}" for c in ("tokens", "params", "ptpp", "share")}
+"""The offset's slopes by the covariates that it is linear in."""
 OFFSET_PRIORS = {
     LOCAL: Prior("Normal", mu=0, sigma=0.05),
     **{f"{OFFSET}_{c}": Prior("Normal", mu=0, sigma=0.02) for c in "DNP"},
@@ -147,8 +147,7 @@ class Offset(Polynomial):
 
     def shift(self, p: Values, at: Values) -> Array:
         """The offset at the reference point less that where all covariates are 1."""
-        along = {c: f"{OFFSET}_{letter}" for c, letter in LETTERS.items()}
-        return sum(p[name] * at[c] for c, name in along.items() if name in self.parameters)
+        return sum(p[name] * at[c] for c, name in OFFSET_ALONG.items() if name in self.parameters)
 
 
 def worth(repeats: Array, x: Values, xp: Namespace) -> dict[str, Array]:

@@ -29,9 +29,9 @@ from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
 from bayeslaw.laws.adjustments import (
     BEST,
     COST,
-    LETTERS,
     MIXED,
     OFFSET,
+    OFFSET_ALONG,
     OFFSET_PRIORS,
     RATE_PRIORS,
     REPEATS,
@@ -50,7 +50,8 @@ from bayeslaw.laws.adjustments import (
 )
 from bayeslaw.laws.deviations import START, WHOLE, Deviation, Knots, Walk
 from bayeslaw.laws.priors import FLOOR, NOISE, Prior, floor_with
-from bayeslaw.laws.terms import COLUMN, ORIGIN, Array, Term, Values
+from bayeslaw.laws.terms import COLUMN, ORIGIN, SYMBOLS, Array, Term, Values
+from bayeslaw.tables.covariates import TABLE
 from bayeslaw.tables.table import LossTable, is_synthetic
 from bayeslaw.tables.validation import COVARIATES, canonical
 
@@ -305,7 +306,7 @@ class Law:
         if self.offset:
             return self
         columns = self.columns
-        along = {f"{OFFSET}_{s}": (OFFSET, c) for c, s in LETTERS.items() if COLUMN[c] in columns}
+        along = {n: (OFFSET, c) for c, n in OFFSET_ALONG.items() if COLUMN[c] in columns}
         offset = Offset(WHOLE, {OFFSET: (OFFSET,), **along})
         free = dict.fromkeys(offset.parameters, (-math.inf, math.inf))
         priors = {name: OFFSET_PRIORS[name] for name in offset.local}
@@ -317,7 +318,7 @@ class Law:
         if self.tuning:
             return self
         along = [c for c in ("params", "tokens") if c in self.columns]
-        tuning = Tuning({c: f"{BEST}_{LETTERS[c]}" for c in along})
+        tuning = Tuning({c: f"{BEST}_{SYMBOLS[c]}" for c in along})
         free = dict.fromkeys(tuning.parameters, (-math.inf, math.inf)) | {COST: (0.0, math.inf)}
         priors = {name: RATE_PRIORS[name] for name in tuning.local}
         return replace(self, tuning=tuning)._stating(priors, free, {COST: 0.02})
@@ -481,7 +482,8 @@ class Law:
 
     def _logs(self, frame: pd.DataFrame) -> dict[str, Array]:
         """Covariates that are functions of the columns of `COVARIATES`."""
-        logged = [c for c in ("params", "ptpp") if c in self.columns or c in self.held]
+        known = {*self.columns, *self.held} - {"tokens"}
+        logged = [c for c, row in TABLE.items() if row.logged and c in known]
         x: dict[str, Array] = {c: np.log(frame[c].to_numpy()) for c in logged}
         x["tokens"] = np.log(frame["tokens"].to_numpy() / self.token_unit)
         if "replay" in self.columns or "replay" in self.held:

@@ -26,19 +26,20 @@ from bayeslaw.common.arrays import Namespace, Tensor
 from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.laws.tape import CONSTANT, EXP, MULTIPLY, Node, Tape, evaluate
 from bayeslaw.laws.tape import FUNCTIONS as F
+from bayeslaw.tables.covariates import TABLE
 
 type Array = Tensor
 """NumPy array, PyTensor variable, or number."""
 type Values = Mapping[str, Array]
 
 SYMBOLS = {
-    "params": "N", "tokens": "D", "replay": "r", "barrier": r"(r+\varepsilon)", "share": "r",
-    "mixed": "r", "ptpp": "P", "fresh": "(1-r)", "start": r"L_{\mathrm{start}}",
+    **{c: row.symbol for c, row in TABLE.items()}, "barrier": r"(r+\varepsilon)", "share": "r",
+    "mixed": "r", "fresh": "(1-r)", "start": r"L_{\mathrm{start}}",
     "deviation": r"(b/\hat b)", "unique": "U", "unannealed": "h",
     "rate": r"\eta", "rated": "1",
 }  # fmt: skip
 COLUMN = {
-    **{name: name for name in ("params", "tokens", "replay", "ptpp")},
+    **{name: name for name in TABLE},
     **dict.fromkeys(("barrier", "share", "mixed", "fresh"), "replay"),
     "start": "start_loss",
     "deviation": "base_loss",
@@ -50,8 +51,8 @@ COLUMN = {
 ORIGIN: Mapping[str, float] = dict.fromkeys(SYMBOLS, 0.0)
 """The point at which amounts are the paper's coefficients; most terms have this value there."""
 
-LETTERS = {"N": "params", "D": "tokens", "P": "ptpp", "r": "replay"}
-"""Covariates of a formula by their symbols."""
+LETTERS = {TABLE[c].symbol: c for c in sorted(TABLE, key=lambda c: not TABLE[c].logged)}
+"""Covariates of a formula by their symbols, amounts before ratios."""
 BARRIER = "log(r + epsilon)"
 """Name of ``log(r + 1e-5)``. It is a covariate, so that it is not computed again for every draw."""
 LOGS = {f"log({letter})": covariate for letter, covariate in LETTERS.items()} | {BARRIER: "barrier"}
@@ -98,8 +99,9 @@ class Term:
 
     def __post_init__(self) -> None:
         used = [letter for letter in LETTERS if letter in _names_of(self.log)]
+        *others, last = LETTERS
         for what, given, valid in (
-            ("covariate (N, D, P or r)", self.along, used),
+            (f"covariate ({', '.join(others)} or {last})", self.along, used),
             ("parameter", self.exponent, _parameters(self.log)),
         ):
             if not valid:

@@ -262,8 +262,8 @@ class Trend(WalkingExponents):
         return deviating(law, trending, {"walk_scale": TREND_SCALE})
 
 
-ALONG = {"params": "N", "ptpp": "P", "tokens": "D", "mixed": "r"}
-"""Covariates of the polynomial of adaptation, and their symbols in names of its coefficients."""
+ALONG = ("params", "ptpp", "tokens", "mixed")
+"""Covariates of the polynomial of adaptation."""
 ADAPTATION_WALK = Prior("LogNormal", median=1, sigma=0.3)
 """Prior of the scale of the walk of adaptation."""
 
@@ -295,9 +295,9 @@ class Adaptation(Discrepancy):
     }
 
     def apply(self, law: Law) -> Law:
-        known = [c for c in ALONG if {"mixed": "replay"}.get(c, c) in law.columns]
+        known = [c for c in ALONG if COLUMN[c] in law.columns]
         pairs = [p for p in combinations_with_replacement(known, 2) if p != ("tokens", "tokens")]
-        along = {f"poly_{ALONG[one]}{ALONG[other]}": (one, other) for one, other in pairs}
+        along = {f"poly_{SYMBOLS[one]}{SYMBOLS[other]}": (one, other) for one, other in pairs}
         priors = {
             name: Prior(
                 "Normal",

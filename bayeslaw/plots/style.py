@@ -18,6 +18,7 @@ from matplotlib.typing import LineStyleType, RcKeyType
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.formatting import count
+from bayeslaw.tables.covariates import TABLE
 
 # Okabe and Ito (2008): distinct for people with any colour vision. Lines and markers are distinct
 # without colour.
@@ -29,14 +30,8 @@ INK, QUIET = "#1a1a1a", "#6b6b6b"
 SIZES = ListedColormap(mpl.colormaps["viridis"](np.linspace(0, 0.85, 256)))
 """Colours of model sizes and budgets. The end of viridis is left out: yellow on white is faint."""
 
-LABELS = {
-    "params": "model size N (parameters)",
-    "tokens": "tokens D",
-    "replay": "replay ratio r",
-    "ptpp": "pre-training tokens per parameter",
-    "loss": "loss (nats per token)",
-}
-SHORT_LABELS = {"params": "N", "tokens": "D", "replay": "r", "ptpp": "PTPP"}
+LABELS = {c: row.label for c, row in TABLE.items()} | {"loss": "loss (nats per token)"}
+SHORT_LABELS = {c: row.alias for c, row in TABLE.items()}
 RC: dict[RcKeyType, object] = {
     "font.family": "DejaVu Sans",
     "font.size": 9,

@@ -442,7 +442,7 @@ def _figures(of: _Results) -> list[Drawing]:
 
 # -- provenance -----------------------------------------------------------------------------------
 
-NAMED = ("params", "tokens", "replay", "ptpp", "loss", "run", "base", "domain", "synthetic")
+NAMED = (*COVARIATES, "loss", "run", "base", "domain", "synthetic")
 _LICENCE = re.compile(r"\*\*Licen[cs]e\*\*:?\s*(.+?)(?=\n\s*\n|\n\s*[-*#|]|\Z)", re.I | re.S)
 _HEADING = re.compile(r"^#+\s*Licen[cs]e\s*\n+(.+?)(?=\n\s*\n|\n#|\Z)", re.I | re.S | re.M)
 

@@ -16,6 +16,7 @@ from bayeslaw.common.acceptance import accept
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError, TableWarning, unknown
 from bayeslaw.common.formatting import listed
+from bayeslaw.tables.covariates import TABLE
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES, canonical, check_positive
 
@@ -26,11 +27,8 @@ NEAR = 0.05
 """Distance that is next to the fitted rows, in decades: 12 % of N, D or PTPP."""
 BEYOND = "beyond_"
 """Prefix of the columns with the distance along one covariate."""
-NAMES = {"params": "params", "tokens": "tokens", "replay": "replay", "ptpp": "PTPP"}
-"""Covariates as messages name them."""
-# From `benchmarks/distance.csv`, and for PTPP and replay from the splits of
-# `benchmarks/adaptation.csv`.
-MEASURED = {"params": 0.956, "tokens": 0.829, "ptpp": 0.955, "replay": 0.15, "decades": 1.385}
+# That from the hull is from `benchmarks/distance.csv`.
+MEASURED = {c: row.measured for c, row in TABLE.items()} | {"decades": 1.385}
 """Farthest distance at which held-out losses were compared with bands, in decades: of each
 covariate beyond its range, and of a row from the hull."""
 TOO_FAR = 2.0
@@ -185,8 +183,8 @@ def displacement(points: Floats, rows: Floats) -> Floats:
 def axes(frame: pd.DataFrame, columns: Sequence[str]) -> Floats:
     """Covariates on the axes of the hull, shape (rows, covariates): r as it is, log10 of others."""
     values = frame[list(columns)].to_numpy(float)
-    ratio = np.isin(columns, "replay")
-    return np.where(ratio, values, np.log10(np.where(ratio, 1.0, values)))
+    logged = np.array([TABLE[c].logged for c in columns])
+    return np.where(logged, np.log10(np.where(logged, values, 1.0)), values)
 
 
 def evidence(
@@ -200,12 +198,12 @@ def evidence(
     beyond = [str(n) for n in far.index if far[n] > 1]
     if not beyond:
         return "ok", ""
-    units = {n: f" decades of {NAMES[n]}" for n in NAMES} | {"replay": " of replay"}
+    units = {c: " decades" * row.logged + f" of {row.text}" for c, row in TABLE.items()}
     distances = [
         f"{far[n] * MEASURED[n]:.2g}{units.get(n, ' decades')} (bands were tested to "
         f"{MEASURED[n]:.2g})"
         # The distance from the hull is told only where no covariate alone explains it.
-        for n in ([n for n in beyond if n in NAMES] or beyond)
+        for n in ([n for n in beyond if n in TABLE] or beyond)
     ]
     text = f"No evidence: rows lie up to {listed(distances)} beyond the training rows"
     if not refuse or (far < TOO_FAR).all():

@@ -18,14 +18,12 @@ from pandas.api.types import is_list_like, is_numeric_dtype
 
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import TableError, TableWarning, argument
+from bayeslaw.tables.covariates import COUNTS, TABLE
 
-COVARIATES = ("params", "tokens", "replay", "ptpp")
+COVARIATES = tuple(TABLE)
 COLUMNS = (*COVARIATES, "unique_tokens", "loss")
-POSITIVE = {
-    "params": "the number of parameters",
-    "ptpp": "pre-training tokens per parameter",
-    "unique_tokens": "the distinct tokens of the new data",
-}
+POSITIVE = {c: row.positive for c, row in TABLE.items() if row.positive}
+POSITIVE["unique_tokens"] = "the distinct tokens of the new data"
 BASE_LOSSES = ("start_loss", "base_loss")
 """Losses of a row's base: on the row's domain, and on the domain it was pre-trained on."""
 ABSENT: dict[str, Any] = {
@@ -52,7 +50,7 @@ UNKNOWN = {
 """What a fit does not know without several values of a column, or without the column."""
 SUFFIXES = {"K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 SHORT = r"[0-9]*\.?[0-9]+[KkMBT]"
-ALIASES = {"N": "params", "D": "tokens", "r": "replay", "PTPP": "ptpp"}
+ALIASES = {row.alias: c for c, row in TABLE.items()}
 FEWEST = 1e4
 """Fewest parameters of a language model, and tokens it is trained on; less is in another unit."""
 MOST = 1e15  # more parameters, or tokens, than any run has
@@ -63,12 +61,9 @@ THEIRS = {"params": "param|model.?size|^size$", "tokens": "token", "loss": "loss
 OTHER_UNIT, NO_OTHER = 1e3, 1e6
 LINE = "line"
 """Name of an index that holds the lines of a file."""
-COUNTS = "counts are expected, not millions or billions"
 UNITS = {
-    "params": COUNTS,
-    "tokens": COUNTS,
+    **{c: row.expected for c, row in TABLE.items() if row.expected},
     "unique_tokens": COUNTS,
-    "ptpp": "pre-training tokens per parameter are expected",
     "flops": "FLOPs are expected, 6 N D, not petaFLOPs",
 }
 

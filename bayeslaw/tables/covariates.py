@@ -1,0 +1,96 @@
+"""The covariates of loss tables and laws: one row each, from which all lists of names are made."""
+
+from dataclasses import dataclass
+
+COUNTS = "counts are expected, not millions or billions"
+
+
+@dataclass(frozen=True)
+class Covariate:
+    """A column of loss tables that a law's formula may use.
+
+    Parameters
+    ----------
+    name : str
+        Name of the column.
+    symbol : str
+        One letter, by which formulas of law files and names of parameters call it.
+    alias : str
+        Another name of the column, and its label where there is little room.
+    text, label : str
+        What messages call it, and what the axes of figures do.
+    unit : str
+        Unit in saved draws.
+    measured : float
+        Farthest distance beyond the range of the fitted rows at which held-out losses were compared
+        with bands: in decades, or of its own if it is not logged.
+    positive : str
+        What to give in place of a number that is not positive; empty if 0 has a meaning.
+    expected : str
+        What to say of a number that seems to be in another unit; empty if none can be.
+    logged : bool
+        Whether its distances are in decades. Not those of replay, which may be 0, and is the only
+        such covariate that formulas know.
+    """
+
+    name: str
+    symbol: str
+    alias: str
+    text: str
+    label: str
+    unit: str
+    measured: float
+    positive: str = ""
+    expected: str = ""
+    logged: bool = True
+
+
+# Measured reaches are from `benchmarks/distance.csv`, and for replay and PTPP from the splits of
+# `benchmarks/adaptation.csv`.
+_ROWS = (
+    Covariate(
+        name="params",
+        symbol="N",
+        alias="N",
+        text="params",
+        label="model size N (parameters)",
+        unit="parameters",
+        measured=0.956,
+        positive="the number of parameters",
+        expected=COUNTS,
+    ),
+    Covariate(
+        name="tokens",
+        symbol="D",
+        alias="D",
+        text="tokens",
+        label="tokens D",
+        unit="tokens",
+        measured=0.829,
+        expected=COUNTS,
+    ),
+    Covariate(
+        name="replay",
+        symbol="r",
+        alias="r",
+        text="replay",
+        label="replay ratio r",
+        unit="fraction",
+        measured=0.15,
+        logged=False,
+    ),
+    Covariate(
+        name="ptpp",
+        symbol="P",
+        alias="PTPP",
+        text="PTPP",
+        label="pre-training tokens per parameter",
+        unit="tokens/param",
+        measured=0.955,
+        positive="pre-training tokens per parameter",
+        expected="pre-training tokens per parameter are expected",
+    ),
+)
+
+TABLE = {row.name: row for row in _ROWS}
+"""Covariates by the names of their columns, in the order in which tables show them."""
