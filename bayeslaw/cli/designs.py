@@ -95,7 +95,8 @@ def anchors(
     forgotten = None
     if source is not None:
         forgotten = bl.load(source).accepted(unconverged=allow_unconverged)
-    if value.evsi is not None and any(isinstance(fit, bl.Pool) for fit in (fitted, forgotten)):
+    pooled = len(fitted.members) > 1 or (forgotten is not None and len(forgotten.members) > 1)
+    if value.evsi is not None and pooled:
         raise BayeslawError("--evsi needs fits of one law each, not pools: it refits them.")
     needed = evsi = None
     if gain == "plan":
@@ -117,12 +118,11 @@ def anchors(
     )
     opt.save_frame(out, chosen.frame)
     if value.evsi is not None:
-        assert isinstance(fitted, bl.Posterior)
-        assert isinstance(forgotten, bl.Posterior)
+        assert forgotten is not None
         evsi = bl.anchor_value(
             _first(chosen) | others,
-            target=fitted,
-            source=forgotten,
+            target=fitted.first,
+            source=forgotten.first,
             simulations=value.evsi,
             cost=cost,
             seed=value.seed,

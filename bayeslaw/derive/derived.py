@@ -14,8 +14,9 @@ from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import BayeslawError, LawError, TableWarning
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
+from bayeslaw.inference.forecast import LEVELS, band_columns
 from bayeslaw.inference.pools import of_one_law
-from bayeslaw.inference.posterior import LEVELS, Posterior, band_columns
+from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
 from bayeslaw.tables.hull import BEYOND, evidence, in_words, locate
@@ -270,8 +271,6 @@ def local_exponents(posterior: Posterior, rows: LossTable | pd.DataFrame) -> Der
 
     Raises
     ------
-    NotConverged
-        If the posterior failed the convergence checks; see `Posterior.accepted`.
     TableError
         If a covariate is missing or invalid.
 
@@ -345,8 +344,6 @@ def best_rate(posterior: Posterior, rows: LossTable | pd.DataFrame) -> Derived:
 
     Raises
     ------
-    NotConverged
-        If the posterior failed the convergence checks; see `Posterior.accepted`.
     LawError
         If the posterior was not fitted to several rates.
     TableError
@@ -386,11 +383,6 @@ def floor(posterior: Posterior) -> Derived:
     -------
     Derived
         `E`, nats per token.
-
-    Raises
-    ------
-    NotConverged
-        If the posterior failed the convergence checks; see `Posterior.accepted`.
 
     Examples
     --------

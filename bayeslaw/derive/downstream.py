@@ -19,7 +19,7 @@ from scipy.stats import kendalltau
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, TableError
 from bayeslaw.derive.derived import Derived, derived
-from bayeslaw.inference.posterior import Forecast
+from bayeslaw.inference.forecast import Forecast
 from bayeslaw.tables.table import in_nats, queried, read_frame
 from bayeslaw.tables.validation import COVARIATES, check_domain, label_texts, row_numbers
 

@@ -21,7 +21,7 @@ from bayeslaw.common.errors import BayeslawError, LawError, TableWarning, argume
 from bayeslaw.common.formatting import percent
 from bayeslaw.common.progress import step
 from bayeslaw.derive.derived import SHARE, Derived, checked, derived, placed, quantile, warn_beyond
-from bayeslaw.inference.pools import pair_draws
+from bayeslaw.inference.pools import pair_draws, sample_of
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.grid import LawDraws, minima
 from bayeslaw.tables.hull import MEASURED
@@ -280,8 +280,6 @@ def compute_optimal(
 
     Raises
     ------
-    NotConverged
-        If the posterior failed the convergence checks; see `Posterior.accepted`.
     LawError
         If the law does not depend on N and D, or `replay` or `ptpp` is lacking.
     BayeslawError
@@ -401,7 +399,7 @@ def flops_to_reach(
 
     Raises
     ------
-    NotConverged, LawError
+    LawError
         As for `compute_optimal`.
     BayeslawError
         If a loss is not positive, or a range is empty.
@@ -470,8 +468,6 @@ def compute_multiplier(
 
     Raises
     ------
-    NotConverged
-        If a posterior failed the convergence checks; see `Posterior.accepted`.
     BayeslawError
         If a loss is not positive, or a range is empty.
     LawError
@@ -513,7 +509,7 @@ def compute_multiplier(
 
 def check_same_data(fits: Sequence[Posterior]) -> None:
     """Warn of separate fits whose losses are of other domains; a joint one may have recipes."""
-    if len({fit.settings.get("joint") or id(fit) for fit in fits}) == 1:
+    if len({sample_of(fit) for fit in fits}) == 1:
         return
     frames = [fit.table.frame for fit in fits]
     domains = [{*label_texts(f["domain"]).dropna()} if "domain" in f else set() for f in frames]

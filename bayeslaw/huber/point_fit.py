@@ -2,15 +2,14 @@
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Never
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw.common.acceptance import Acceptance
-from bayeslaw.common.arrays import Floats
+from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning, TableError, unknown
 from bayeslaw.common.files import models_dir
@@ -27,6 +26,7 @@ from bayeslaw.laws.adjustments import (
     log_slopes,
     total_tokens,
 )
+from bayeslaw.laws.fits import FitOfLaw
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.table import LossTable, frame_of, from_frame, is_synthetic, require_table
@@ -85,7 +85,7 @@ def units(law: Law, at: Mapping[str, float]) -> str:
 
 
 @dataclass(frozen=True, repr=False)
-class PointFit(Showing, Acceptance):
+class PointFit(Showing, FitOfLaw):
     """A deterministic fit.
 
     Parameters
@@ -133,12 +133,21 @@ class PointFit(Showing, Acceptance):
         return not self.at_bounds
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """Covariates of the law, as columns of a table."""
-        return self.law.columns
+    def members(self) -> Mapping[str, Never]:
+        """None: a point fit has no posterior."""
+        return {}
+
+    def by_member(self, draws: Ints | None = None) -> Iterator[Never]:
+        """Nothing, as there are no `members`."""
+        return iter(())
+
+    @property
+    def count(self) -> int:
+        """Number of draws: one, without noise."""
+        return 1
 
     def require_converged(self) -> tuple[str, ...]:
-        """Nothing: a point fit has no convergence check of draws."""
+        """Nothing: there are no draws that could fail a convergence check."""
         return ()
 
     def predict(self, table: LossTable | pd.DataFrame) -> Floats:

@@ -21,8 +21,9 @@ from bayeslaw.common.shown import Block, Level, Note, Shown, Table
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name, score, shown_comparison
 from bayeslaw.huber.point_fit import PointFit, fit_huber
+from bayeslaw.inference.forecast import Forecast
 from bayeslaw.inference.pools import Pool
-from bayeslaw.inference.posterior import Forecast, Posterior
+from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import effects
 from bayeslaw.planning.result import Plan
 from bayeslaw.plots.style import SHORT
@@ -177,7 +178,8 @@ def report(
     Parameters
     ----------
     fit : Posterior or Pool
-        Of a pool, parameters are those of each member.
+        Of a pool, parameters are those of each member. Of a fit that has not converged, and is
+        `accepted`, the page starts with a warning.
     rows : LossTable or DataFrame
         Rows to forecast, with the law's covariates; if they have a `loss` (nats per token), the
         forecast is scored on it.
@@ -204,9 +206,6 @@ def report(
 
     Raises
     ------
-    NotConverged
-        If the posterior has not converged; see `Posterior.accepted`. If that is accepted, the page
-        starts with a warning.
     TableError
         If `rows` lack a covariate of the law.
     """
@@ -218,8 +217,7 @@ def report(
     # The verdict of the check, at the top, says how far the rows lie.
     fc = fit.accepted(beyond_evidence=True).forecast(table, seed=seed)
     fitted = fit.forecast(training, seed=seed)
-    first = fit.first if isinstance(fit, Pool) else fit
-    members = [member for member, *_ in fit.by_member()]
+    first, members = fit.first, [*fit.members.values()]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # the page reports it
         law = first.law.without_discrepancy
@@ -292,7 +290,7 @@ def report(
         losses = f"{len(training)} losses" + (f" with {train}" if train else "")
         asked = f"the {len(table)} rows" + (f" with {test}" if test else " to forecast")
         question = f"Given {losses}, what loss will {asked} have, and how certain is the forecast?"
-    name = f"Pool {fit.name}" if isinstance(fit, Pool) else fit.law.title
+    name = first.law.title if len(members) == 1 else f"Pool {fit.name}"
     title = f"{name}, on {Path(training.name).name}"
     verdict = Note(checked.verdict, cast("Level", checked.level))
     return Report(title, verdict, question, _warnings(fit, table, plan), sections, pictures)
@@ -339,7 +337,7 @@ def _summary(
     ranges = f"Beyond the range of the training rows: {farther}." if farther else ranges
     ess = min(diagnostics.ess_bulk, diagnostics.ess_tail)
     state = "Converged" if diagnostics.ok else "Not converged"
-    first = fit.first if isinstance(fit, Pool) else fit
+    first = fit.first
     words = f"its {first.spec.discrepancy.words}" if first.law.discrepancy_parameters else "no"
     sentences = [
         f"Median forecasts run from {median.min():.4g} to {median.max():.4g} nats per token; the "
@@ -500,7 +498,7 @@ def _range(values: pd.Series) -> str:
 
 def _provenance(fit: Posterior | Pool, rows: pd.DataFrame, seed: int, command: str | None) -> Shown:
     """What is needed to reproduce a report, beside what the section on parameters says."""
-    table, members = fit.table, [member for member, *_ in fit.by_member()]
+    table, members = fit.table, [*fit.members.values()]
     laws = [f"{m.law.name}: {m.law.title}. {m.law.reference}" for m in members]
     seeds = ", ".join(dict.fromkeys(str(m.settings.get("seed", UNKNOWN)) for m in members))
     versions = members[0].settings.get("versions", {})
