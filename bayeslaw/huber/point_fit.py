@@ -133,7 +133,7 @@ class PointFit(Showing, FitOfLaw):
         return not self.at_bounds
 
     @property
-    def members(self) -> Mapping[str, Never]:
+    def members(self) -> dict[str, Never]:
         """None: a point fit has no posterior."""
         return {}
 

@@ -1,16 +1,16 @@
 """Draws of a law's parameters given a table, and the law's loss on any rows under each draw."""
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.common.arrays import Floats
+from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import NotConverged, accept
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.laws.fits import FitOfLaw
@@ -36,6 +36,16 @@ class FittedLaw(FitOfLaw):
     stats: xr.Dataset = field(repr=False)
     convergence: Convergence
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def members(self) -> dict[str, Self]:
+        """Posteriors of one law by label: this one, without a label."""
+        return {"": self}
+
+    def by_member(self, draws: Ints | None = None) -> Iterator[tuple[Self, Ints, Ints]]:
+        """Members, with the draws of theirs that some draws of the fit are, and their places."""
+        chosen = np.arange(self.count) if draws is None else draws
+        yield self, chosen, np.arange(len(chosen))
 
     @property
     def law(self) -> Law:

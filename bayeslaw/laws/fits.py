@@ -1,12 +1,8 @@
 """What fits of one law have in common; a pool has the same, and several members."""
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
-import numpy as np
-
-from bayeslaw.common.arrays import Ints
 from bayeslaw.laws.law import Law
 
 
@@ -22,15 +18,6 @@ class FitOfLaw:
         @property
         def law(self) -> Law:
             """The law that was fitted."""
-
-        @property
-        def count(self) -> int:
-            """Number of draws; a point fit is one draw without noise."""
-
-    @property
-    def members(self) -> Mapping[str, Self]:
-        """Posteriors of one law by label: this one, without a label; a point fit has none."""
-        return {"": self}
 
     @property
     def first(self) -> Self:
@@ -51,11 +38,6 @@ class FitOfLaw:
     def name(self) -> str:
         """What the fit is called in messages."""
         return self.law.name
-
-    def by_member(self, draws: Ints | None = None) -> Iterator[tuple[Self, Ints, Ints]]:
-        """Members, with the draws of theirs that some draws of the fit are, and their places."""
-        chosen = np.arange(self.count) if draws is None else draws
-        yield self, chosen, np.arange(len(chosen))
 
     def accepted(self, *, unconverged: bool = False, beyond_evidence: bool = False) -> Self:
         """The same fit, to be used in spite of what is accepted.
