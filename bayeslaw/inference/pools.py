@@ -340,11 +340,9 @@ def pair_draws(fits: Sequence[Fit]) -> tuple[list[Ints], str]:
     draws = min((fit.count for fit in fits if fit.members), default=1)
     # Chains sampled with the same seed can be correlated between fits, so the draws of each group
     # are shifted against those of the others; the one draw of a point fit is in every pair.
+    shifts = {name: k * draws // len(groups) for k, name in enumerate(groups)}
     index = [
-        np.roll(
-            np.arange(draws) * fit.count // draws,
-            groups.index(name) * draws // len(groups) if name else 0,
-        )
+        np.roll(np.arange(draws) * fit.count // draws, shifts.get(name, 0))
         for fit, name in zip(fits, sampled, strict=True)
     ]
     posteriors = sum(map(bool, sampled))
