@@ -32,8 +32,8 @@ from bayeslaw.model.spec import Data
 
 FIRST, LAST, TRIES = 500, 8000, 5
 """Draws per chain at first and at most, and most runs, of which the later follow the check."""
-SMALL_STEPS = 0.99
-"""Target acceptance after too many divergent transitions."""
+SMALLER_STEPS = 0.97, 0.99
+"""Target acceptance after too many divergent transitions, once and again."""
 STARTS, STEPS, LARGE = 6, 1000, 1e10
 """Ascents to the mode, most steps of one, and minus the log density where it is not finite."""
 DIFFERENCE = 1e-4
@@ -183,12 +183,12 @@ def sample(domains: Mapping[str, Data], settings: Settings) -> Sampled:
             used, others = _checked(density, values)
             convergence = diagnose(used, stats, others)
             # Nothing is left to try after the most draws with the smallest steps.
-            most = not settings.draws and draws >= LAST and accept >= SMALL_STEPS
+            most = not settings.draws and draws >= LAST and accept >= SMALLER_STEPS[-1]
             if convergence.ok or not left or most:
                 break
             # With the same steps, more draws would only have more divergences.
             if settings.retry and (convergence.diverging or left == 1 or draws >= LAST):
-                accept = max(accept, SMALL_STEPS)
+                accept = next((a for a in SMALLER_STEPS if a > accept), accept)
             if not settings.draws:
                 draws = _needed(convergence, draws)
             why = f"{'; '.join(convergence.failures)} ({', '.join(failing(used))})"

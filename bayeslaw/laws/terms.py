@@ -205,10 +205,21 @@ class Term:
         slope = self._by(_NAMES[covariate])
         return slope.number != 0 and not {*LOGS} & slope.names
 
-    def rising_exponent(self, covariate: str) -> str:
-        """The parameter that is the exponent of a covariate, or ''."""
-        slope, inputs = self._by(_NAMES[covariate]), _parsed(self.log).tape.inputs
-        return next((name for name in self.exponents if inputs[name] is slope), "")
+    def power_along(self, covariate: str) -> tuple[str, float]:
+        """The parameter that is, up to its sign, the exponent of a factor, and the sign.
+
+        The factor is a power of a covariate which the local exponent does not depend on.
+        """
+        slope = self._by(_NAMES[covariate])
+        for name in self.exponents:
+            sign = _derivative(slope, name).number
+            if sign in (-1, 1) and name not in self._slope.names:
+                return name, float(sign)
+        return "", 0.0
+
+    def slope_along(self, covariate: str, p: Values, at: Values, xp: Namespace) -> Array:
+        """Derivative of the log along a covariate, at `at`."""
+        return _values([self._by(_NAMES[covariate])], p, at, xp)[0]
 
     def log_ratio(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Log of the term at `x` over its value at `at`; at `ORIGIN`, over its coefficient.

@@ -12,11 +12,15 @@ other, and have coordinates in which a posterior is closer to a normal distribut
 - Of a coupling the data determine the mixed derivative of the loss along two terms, which is
   ``1 - 1 / kappa`` over their sum, better than kappa: the coordinate is log kappa over the coupled
   terms' share of the loss.
+- Along a covariate that leads one term and is a factor of another, to a power of either sign, the
+  data determine the slope of the loss, to which the terms add up. In place of the power, the
+  coordinate is that slope in nats per e-fold, unless the term is so small that the prior of the
+  power says more than the data.
 """
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,11 +29,13 @@ from bayeslaw.laws.deviations import Linear
 from bayeslaw.laws.law import KAPPA, Law
 from bayeslaw.laws.priors import FLOOR, Prior
 from bayeslaw.laws.tape import FUNCTIONS as F
-from bayeslaw.laws.terms import Term, Values
+from bayeslaw.laws.terms import COLUMN, Term, Values
 from bayeslaw.model.noise import LENGTH
 from bayeslaw.model.spec import Data, Spec
 
 FLAT = Prior("Flat")
+LITTLE = 0.15
+"""Nats of a term below which data hardly determine its slopes: its powers are then sampled."""
 SMALL = 0.1
 """Rate below which a gate hardly changes with P, and its coordinate is linear."""
 
@@ -42,7 +48,7 @@ def parameters(spec: Spec, at: Values, z: Values) -> tuple[dict[str, Any], Tenso
     law, priors = spec.law, spec.priors
     gated = {n: t for t in law.terms for n in _gate(t, priors)}
     dependent = {"L_ref", KAPPA if law.coupled else "L_ref", *normal_coefficients(spec), *gated}
-    dependent |= {term.local for term in _divided(law)}
+    dependent |= {term.local for term in _divided(law)} | {*_factors(spec)}
     q: dict[str, Tensor] = {}
     log: Tensor = z["L_ref"]
     for name in (name for name in law.coordinates if name not in dependent):
@@ -69,6 +75,30 @@ def _divided(law: Law) -> list[Term]:
     return [t for t in law.terms if t.proportional and names.count(t.leading) == 1]
 
 
+class _Factor(NamedTuple):
+    """A power of a covariate in a term, where the covariate leads other terms."""
+
+    term: Term
+    covariate: str
+    sign: float  # of the exponent
+    others: list[str]  # slopes of the terms that the covariate leads
+
+
+def _factors(spec: Spec) -> dict[str, _Factor]:
+    """Factors by their exponents, which can have either sign."""
+    found: dict[str, _Factor] = {}
+    terms = spec.law.terms
+    names = [name for term in terms for name in term.exponents]
+    for term in terms:
+        for covariate in term.covariates[1:]:
+            others = [t.slope for t in terms if COLUMN[t.covariates[0]] == covariate]
+            name, sign = term.power_along(covariate)
+            alone = names.count(name) == 1 and spec.priors[name].support == FLAT.support
+            if others and alone:
+                found[name] = _Factor(term, covariate, sign, others)
+    return found
+
+
 def _add_sizes(q: dict[str, Tensor], log: Tensor, spec: Spec, at: Values, z: Values) -> Tensor:
     """Add the loss at the reference point, leading exponents, and kappa; their part of `log`.
 
@@ -77,6 +107,8 @@ def _add_sizes(q: dict[str, Tensor], log: Tensor, spec: Spec, at: Values, z: Val
     Each takes a fraction of what it may have, but leaves no more than the later ones may have.
     """
     law, priors, divided = spec.law, spec.priors, _divided(spec.law)
+    factors = _factors(spec)
+    q |= dict.fromkeys(factors, 0.0)  # local exponents do not depend on them
     relative = FLOOR in priors
     low, high = priors[FLOOR if relative else "E"].support
     low, most = max(low, 0.0), math.inf if relative and high == 1 else high
@@ -123,6 +155,14 @@ def _add_sizes(q: dict[str, Tensor], log: Tensor, spec: Spec, at: Values, z: Val
         log = log + priors[term.local].log_density(q[term.local], F)
         size[name] = slope[name] / q[term.local]
         left = left - (size[name] - least[name])
+    for name, (term, covariate, sign, others) in factors.items():
+        # The slope of the term's log but for this factor, whose exponent is zero up to here.
+        rest = term.slope_along(covariate, term.from_local(q, at, F), at, F)
+        of_term = size[term.coefficient]
+        scale = F.sqrt(of_term * of_term + LITTLE**2)
+        of_others = of_term * (sum(q[other] for other in others) - rest * of_term) / scale
+        q[name] = (z[name] + sign * of_others) / scale
+        log = log - F.log(scale) + priors[name].log_density(q[name], F)
     if law.coupled:
         share = sum(size[name] for name in law.coupled) / loss
         q[KAPPA], part = on_the_line(priors[KAPPA].support, z[KAPPA] * share)
@@ -222,4 +262,6 @@ def start(data: Data) -> dict[str, float]:
             values[name] = prior.kwargs.get("mu", 0.0)
         else:
             values[name] = -0.5 if math.isinf(prior.support[1]) else 0.0
+    for name, factor in _factors(spec).items():
+        values[name] = -factor.sign * sum(math.exp(values[other]) for other in factor.others)
     return values

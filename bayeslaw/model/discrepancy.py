@@ -171,7 +171,7 @@ class Curvature(Discrepancy):
                 if other in law.columns:
                     along[f"cross_{name}{SYMBOLS[other]}"] = other, lead
                     scales[f"cross_{name}{SYMBOLS[other]}"] = self.crossed
-            if lead == "barrier" or term.rising_exponent("replay"):
+            if lead == "barrier" or term.power_along("replay")[1] > 0:
                 along[f"tilt_{name}r"] = ("share",)
                 scales[f"tilt_{name}r"] = self.tilt
             deviations.append(Polynomial(name, along))
