@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from bayeslaw import Posterior, grid, load_law, paper_world, simulate
-from bayeslaw.huber.point_fit import for_table
+from bayeslaw.huber.bases import for_table
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.model.spec import make_spec
 from tests.support import TRANSFER, transfer_design

@@ -30,7 +30,7 @@ made = cache(partial(plan, confidence=0.8))
 
 @cache
 def two_sources():
-    source = saved("world_source_form1")
+    source = saved("world_source_form1").accepted(unconverged=True, beyond_evidence=True)
     other = replace(source, draws=source.draws.isel(draw=slice(None, None, -1)))
     limits = {"max_forgetting": [0.02, 0.04], "baseline": [WORLD.baseline()] * 2}
     return plan(source=[source, other], confidence=0.5, **limits)
@@ -91,7 +91,8 @@ def test_mistakes():
         explore(made(), atpp=np.array([2.0, 1.0]))
     with pytest.raises(BayeslawError, match="replay ratios lie in"):
         explore(made(), replay=np.array([10.0, 30.0]))
-    two = plan(target=[saved("world_form3")] * 2, max_loss=[1.8, 1.8])
+    target = saved("world_form3").accepted(unconverged=True, beyond_evidence=True)
+    two = plan(target=[target] * 2, max_loss=[1.8, 1.8])
     with pytest.raises(BayeslawError, match="two: a page has one target"):
         explore({"two": two})
 

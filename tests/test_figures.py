@@ -37,7 +37,6 @@ def figures():
     rows = fc.to_frame((0.9,)).assign(cut=1e20, model="walk")
     rows["error"] = np.log(rows["median"] / rows["loss"])
     rows["decades"] = np.log10(6 * rows["params"] * rows["tokens"] / 1e20)
-    rows["inside_90"] = rows["loss"].between(rows["lower_90"], rows["upper_90"])
     other = rows.assign(model="none", lower_90=rows["median"] - 0.01, inside_90=False)
     rows = pd.concat([rows, other], ignore_index=True)
     backtest = bl.Backtest(rows, "flops", ("walk", "none"), "delphi")

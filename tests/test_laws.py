@@ -15,7 +15,7 @@ from matplotlib.mathtext import MathTextParser
 import bayeslaw as bl
 from bayeslaw import TableError, fit_huber, grid, load_law, simulate
 from bayeslaw.common.files import models_dir
-from bayeslaw.huber.point_fit import for_table
+from bayeslaw.huber.bases import for_table
 from bayeslaw.laws.adjustments import base_table
 from bayeslaw.laws.deviations import START
 from bayeslaw.laws.law import CLIP
@@ -136,6 +136,15 @@ def test_without_adaptation_forgetting_is_the_pretrained_model(p, x):
     assert law.loss(p, law.covariates(rows))[0] == pytest.approx(base, rel=1e-5)
     assert not law.terms[1].power_of("ptpp")  # of tokens seen
     assert Term("F", "slope_F", "-eta*log(P) - phi*log(N)").power_of("ptpp")
+
+
+def test_powers_of_covariates_that_do_not_lead_a_term():
+    terms = [term for name in ("form1n", "transfer", "form3") for term in load_law(name).terms]
+    found = {t.log: [t.power_along(c) for c in t.covariates[1:]] for t in terms}
+    assert found["nu*log(r) - beta*log(D)"] == [("nu", 1.0)]
+    assert found["-eta*log(P) - phi*log(N)"] == [("phi", -1.0)]
+    assert ("phi", -1.0) in found["-phi*log(N) - eta*log(P*N + rho*D)"]
+    assert load_law("form3").terms[1].power_along("ptpp") == ("", 0.0)  # within the exponent of D
 
 
 def test_replay_is_clipped_and_the_effective_exponent_has_a_floor_as_in_the_paper():

@@ -9,7 +9,7 @@ import pytest
 
 import bayeslaw as bl
 from bayeslaw import BayeslawError, PointFit, Pool, grid, load_law, plan, simulate
-from bayeslaw.huber.point_fit import for_table
+from bayeslaw.huber.bases import for_table
 from bayeslaw.laws.law import CLIP
 from bayeslaw.laws.terms import ORIGIN, Term
 from bayeslaw.model.discrepancy import Curvature

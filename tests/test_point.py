@@ -12,8 +12,8 @@ from scipy.optimize import least_squares
 from scipy.special import huber
 
 from bayeslaw import FitError, FitWarning, TableError, fit_huber, from_frame, load_law, read_table
-from bayeslaw.huber.descent import Objective, bounded_steps
-from bayeslaw.huber.point_fit import for_table
+from bayeslaw.huber.bases import for_table
+from bayeslaw.huber.descent import Objective, bounded_steps, refit_linear
 from bayeslaw.simulation.worlds import simulate
 from tests import support
 from tests.support import DATA, DESIGN, LAWS, delphi, made, miss, on_bound, small, truth_of
@@ -254,6 +254,14 @@ def test_bounded_steps_are_newton_steps_where_no_bound_is_active(seed, near):
     done = np.sum(np.abs(step) == tight, axis=1) < 4
     off = (np.abs(step) < tight) & done[:, None]
     np.testing.assert_allclose(slope[off], 0, atol=1e-7 * np.abs(gradient).max())
-    flat, nine = np.diag([2.0, 0.0])[None], np.full((1, 2), 9.0)  # one coordinate has no effect
-    stays = bounded_steps(flat, np.array([[-1.0, 0.0]]), -nine, nine)
-    np.testing.assert_allclose(stays, [[0.5, 0.0]])
+
+
+def test_a_parameter_without_effect_stays():
+    """Amounts are refitted while a term is zero in all rows, as before anything has departed."""
+    objective = Objective(load_law("chinchilla"), small(), 0.02)
+    point = np.array([[0.5, 0.2, 0.2, 0.3, 0.3]])
+    objective.x["tokens"] = np.full(len(small()), np.inf)  # B D^-beta is zero
+    refitted, residuals = refit_linear(objective, point)
+    assert np.isfinite(residuals).all()
+    assert refitted[0, 2] == 0.2
+    assert objective.value(residuals) < objective.value(objective.residuals(point))

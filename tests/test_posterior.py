@@ -18,7 +18,7 @@ from scipy import stats
 
 import bayeslaw as bl
 from bayeslaw import FileError, NotConverged, TableError, TableWarning, from_frame, grid, load
-from bayeslaw.huber.point_fit import for_table
+from bayeslaw.huber.bases import for_table
 from bayeslaw.inference.convergence import Convergence, diagnose
 from bayeslaw.inference.pools import load_posterior
 from bayeslaw.inference.storage import SCHEMA
@@ -94,6 +94,7 @@ def test_bands_are_nested_and_tidy(posterior):
     forecast, levels = posterior.forecast(ROWS), (0.1, 0.5, 0.8, 0.9, 0.99)
     bands = forecast.bands(levels)
     columns = ["row", "params", "tokens", "level", "median", "lower", "upper", *PLACE]
+    columns += ["synthetic"]  # as the fitted losses are
     assert list(bands.columns) == columns
     assert len(bands) == len(levels) * len(ROWS)
     assert (bands["lower"] < bands["median"]).all()
@@ -111,7 +112,7 @@ def test_export(posterior, tmp_path):
     for name, read in (("é.csv", pd.read_csv), ("é.parquet", pd.read_parquet)):
         forecast.write(tmp_path / name, levels=(0.5, 0.9))
         back = read(tmp_path / name)
-        assert list(back.columns) == ["params", "tokens", "median", *ends, *PLACE]
+        assert list(back.columns) == ["params", "tokens", "median", *ends, *PLACE, "synthetic"]
         pd.testing.assert_frame_equal(back, forecast.to_frame((0.5, 0.9)), check_exact=True)
     with pytest.raises(TableError, match=r"cannot write: .*directory"):
         forecast.write(tmp_path / "absent" / "x.csv")

@@ -23,7 +23,7 @@ from bayeslaw import (
     score,
     simulate,
 )
-from bayeslaw.reporting._report import answer, beyond, cost, licence
+from bayeslaw.reporting._report import beyond, cost, licence
 from bayeslaw.reporting.pages import Picture, picture
 from tests.recorded import plan
 from tests.support import CHINCHILLA, DATA, delphi, saved, small
@@ -115,7 +115,7 @@ def test_what_reproduces_the_page_and_what_is_unknown():
     assert asked["runs"][0].startswith("unknown")
     assert asked["tokenizer and training text"] == ["unknown"]
     assert asked["extrapolation"][0].startswith("params 4 × the largest; 6 extrapolations (up to")
-    assert tables(page(), "data")[0]["N, parameters"][-1] == "4 × the largest"
+    assert tables(page(), "data")[0]["model size N (parameters)"][-1] == "4 × the largest"
 
 
 def test_a_plan_is_answered_first():
@@ -124,7 +124,7 @@ def test_a_plan_is_answered_first():
     assert "at most 1.8 nats per token, forgetting at most 2 %" in text(page(), "plan")
     summary = page().sections["summary"].blocks[0]
     assert any(line.startswith("Plan: feasible") and ". It meets" in line for line in summary)
-    assert answer(plan(max_loss=1.4)).startswith("Plan: infeasible: no budget")
+    assert plan(max_loss=1.4).sentence.startswith("Plan: infeasible: no budget")
 
 
 def test_text_of_the_user_is_text_and_a_page_is_written_whole(tmp_path):
@@ -163,7 +163,7 @@ def test_counts_that_are_not_expected_are_in_the_summary():
     more = "Of independent rows we would expect more in the 50 %, 80 % and 90 % band."
     assert any(more in sentence for sentence in sentences)
     (ranges,) = tables(made, "data")
-    assert ranges["PTPP, pre-training tokens per parameter"][-1] == "not in the law"
+    assert ranges["pre-training tokens per parameter"][-1] == "not in the law"
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -29,7 +29,7 @@ from bayeslaw.common.formatting import count, listed
 from bayeslaw.common.progress import step
 from bayeslaw.evaluate.cross_validation import loo
 from bayeslaw.inference.fitting import refit
-from bayeslaw.inference.forecast import Forecast, ends
+from bayeslaw.inference.forecast import Forecast
 from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import innovations, residual
@@ -38,16 +38,16 @@ from bayeslaw.tables.hull import NEAR, axes, decades, displacement
 from bayeslaw.tables.table import LossTable, frame_of, subset
 from bayeslaw.tables.validation import COVARIATES, canonical, check_rows, row_numbers, same_rows
 
-# Covariates that define the groups of held-out rows: as many of them as are needed for `FEWEST`.
+# Covariates that define the groups of held-out rows: as many of them as give `MIN_GROUPS`.
 GROUPS = ("params", "ptpp", "replay")
-FEWEST = 3  # groups from which coverage is judged
-ROWS = 8  # fitted at least when the others are held out
+MIN_GROUPS = 3  # groups from which coverage is judged
+MIN_FITTED = 8  # fitted at least when the others are held out
 # P-values below which coverage by groups is a failure, and doubtful. The mean error of the farther
 # half is a second, two-sided test: a failure at a tenth, doubtful at a quarter of these.
 FAILED, DOUBTFUL = 0.05, 0.2
 OUTLYING = 3.0  # least distance of an outlier from the others, in scales
-CUTS = 16  # half of the most cuts that are compared, each by the distances of its rows
-MOST = 5  # outliers that are named and left out: those with the largest deviations
+HALF_CUTS = 16  # half of the most cuts that are compared, each by the distances of its rows
+MAX_OUTLIERS = 5  # outliers that are named and left out: those with the largest deviations
 UNRELIABLE = 1.1  # R-hat beyond which the numbers of a short refit are not shown
 
 
@@ -169,16 +169,16 @@ def cuts(table: LossTable, columns: tuple[str, ...], rows: pd.DataFrame | None) 
     for level in np.unique(place)[:-1]:
         near = place <= level
         # A refit of few rows, or of one size where there were more, is another problem.
-        few = near.sum() < max(ROWS, len(table) // 2)
+        few = near.sum() < max(MIN_FITTED, len(table) // 2)
         if not few and sizes[near].nunique() >= min(2, sizes.nunique()):
             possible.append(near)
-    for near in possible[:: max(len(possible) // CUTS, 1)]:
+    for near in possible[:: max(len(possible) // HALF_CUTS, 1)]:
         groups = len(np.unique(grouped(table.frame[~near])))
         # Without rows to forecast a quarter of the training rows is held out.
         off = abs(near.mean() - 0.75)
         if np.isfinite(asked):
             off = abs(np.median(decades(table.frame[near], table.frame[~near], columns)) - asked)
-        choices.append((groups < FEWEST, off, near))
+        choices.append((groups < MIN_GROUPS, off, near))
     choices.sort(key=lambda choice: choice[:2])
     yield from (near for *_, near in choices)
 
@@ -188,7 +188,7 @@ def grouped(frame: pd.DataFrame) -> Ints:
     present, index = [c for c in GROUPS if c in frame], np.zeros(len(frame), int)
     for number in range(1, len(present) + 1):
         index = frame.groupby(present[:number]).ngroup().to_numpy()
-        if len(np.unique(index)) >= FEWEST:
+        if len(np.unique(index)) >= MIN_GROUPS:
             break
     return index
 
@@ -202,15 +202,12 @@ def judged_rows(fc: Forecast, rows: LossTable) -> pd.DataFrame:
     """Each measured row against its bands; `far` marks the farther half of the groups."""
     # `far_pit`, the same in all rows: predictive P(their mean log loss < the measured one).
     samples, measured = np.log(fc.samples), np.log(rows.loss)
-    frame = fc.positions[["decades"]].reset_index(drop=True)
-    frame = frame.assign(
+    bands = fc.to_frame((0.5, 0.9)).reset_index(drop=True)
+    frame = bands[["decades", "inside_50", "inside_90"]].assign(
         group=grouped(rows.frame),
         error=np.median(samples, axis=0) - measured,
         pit=(samples < measured).mean(axis=0),
     )
-    for level in (0.5, 0.9):
-        low, high = np.quantile(samples, ends(level), axis=0)
-        frame[f"inside_{100 * level:g}"] = (low <= measured) & (measured <= high)
     distance = frame.groupby("group")["decades"].mean()
     farther = distance.sort_values(kind="stable").index[len(distance) // 2 :]
     frame["far"] = frame["group"].isin(farther)
@@ -229,15 +226,15 @@ def verdict(frame: pd.DataFrame) -> tuple[str, tuple[str, ...], dict[str, object
     least, most = stats.binom.interval(0.9, groups, 0.9)
     far_pit = float(frame["far_pit"].iloc[0])
     tail = 2 * min(far_pit, 1 - far_pit)
-    failed = p < FAILED or (tail < FAILED / 10 and groups >= FEWEST)
+    failed = p < FAILED or (tail < FAILED / 10 and groups >= MIN_GROUPS)
     doubtful = p < DOUBTFUL or tail < DOUBTFUL / 4
-    level = "refuse" if failed else "caution" if doubtful or groups < FEWEST else "ok"
+    level = "refuse" if failed else "caution" if doubtful or groups < MIN_GROUPS else "ok"
     words = [
         f"the 90 % band holds {int(frame['inside_90'].sum())} of {len(frame)} losses, the 50 % "
         f"band {int(frame['inside_50'].sum())}; by group, {held:.3g} of {groups} "
         f"(expected {least:.0f} to {most:.0f})."
     ]
-    if groups < FEWEST:
+    if groups < MIN_GROUPS:
         words.append(f"{groups} group{'s' * (groups > 1)} of rows cannot show that bands hold.")
     error = frame.loc[frame["far"], "error"]
     if tail < DOUBTFUL / 4:
@@ -314,7 +311,9 @@ def judge_outliers(fit: Posterior, rows: LossTable | None, seed: int = 0) -> Fin
     if outliers.empty:
         text = "No run, base, size or row stands out."
         return Finding("outliers", "ok", (text,), outliers)
-    outliers = outliers.sort_values("deviation", key=abs, ascending=False, ignore_index=True)[:MOST]
+    outliers = outliers.sort_values("deviation", key=abs, ascending=False, ignore_index=True)[
+        :MAX_OUTLIERS
+    ]
     names = [f"{row['name']} ({100 * row['deviation']:+.2g} %)" for _, row in outliers.iterrows()]
     words = [f"Farthest from the others, in loss: {listed(names)}."]
     if rows is None:

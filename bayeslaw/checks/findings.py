@@ -16,7 +16,7 @@ from scipy.special import ndtri
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.formatting import listed
-from bayeslaw.common.shown import Block, Level, Note, Showing, Shown
+from bayeslaw.common.shown import Block, Note, Severity, Showing, Shown
 from bayeslaw.inference.pools import Fit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import covariance
@@ -26,7 +26,7 @@ from bayeslaw.model.prior import draw_parameters
 from bayeslaw.tables.hull import BEYOND, NAMES, NEAR, evidence, in_words, locate
 from bayeslaw.tables.validation import COVARIATES
 
-LEVELS = ("ok", "caution", "no evidence", "refuse")
+SEVERITIES = ("ok", "caution", "no evidence", "refuse")
 VERDICT = {
     "ok": "OK: no finding against the use of this fit",
     "caution": "CAUTION: usable with reservations; read the findings under",
@@ -38,7 +38,7 @@ RARE = 0.01  # significance level of each test: the false alarm rate for a fit o
 
 @dataclass(frozen=True)
 class Finding:
-    """What one of the checks found: a level of `LEVELS`, and the numbers behind its words."""
+    """What one of the checks found: a level of `SEVERITIES`, and the numbers behind its words."""
 
     name: str
     level: str
@@ -67,8 +67,8 @@ class Check(Showing):
 
     @property
     def level(self) -> str:
-        """The worst level of the findings, one of `LEVELS`."""
-        return max((finding.level for finding in self.parts), key=LEVELS.index)
+        """The worst level of the findings, one of `SEVERITIES`."""
+        return max((finding.level for finding in self.parts), key=SEVERITIES.index)
 
     @property
     def ok(self) -> bool:
@@ -116,9 +116,9 @@ class Check(Showing):
 
     def shown(self) -> Shown:
         """The verdict, and each finding with its level."""
-        blocks: list[Block] = [Note(self.verdict, cast("Level", self.level))]
+        blocks: list[Block] = [Note(self.verdict, cast("Severity", self.level))]
         for finding in self.parts:
-            level = cast("Level", finding.level)
+            level = cast("Severity", finding.level)
             blocks += ["", Note(f"{finding.name} ({level})", level), list(finding.words)]
         return Shown("", blocks, self.to_dict())
 
@@ -170,7 +170,7 @@ def judge_extrapolation(fit: Fit, rows: pd.DataFrame) -> Finding:
         levels.append("caution")
         words.append(EXACT)
     words.append(f"Rows to forecast: {in_words(located)}.")
-    worst = max(levels, key=LEVELS.index)
+    worst = max(levels, key=SEVERITIES.index)
     return Finding("extrapolation", worst, tuple(words), located, {"levels": values})
 
 
@@ -349,7 +349,7 @@ def _undetermined(
 def _effect_on_forecast(
     fit: Posterior, records: Sequence[Mapping[str, Any]], groups: Mapping[str, Floats]
 ) -> tuple[str, str, dict[str, float]]:
-    """Level, words and fractions of the forecast's variance from undetermined coordinates."""
+    """Severity, words and fractions of the forecast's variance from undetermined coordinates."""
     log_loss, curvatures = np.stack(list(groups.values()), 1), {*fit.law.discrepancy_parameters}
     names = [record["leader"] for record in records]
     of_law = [name for name in names if name not in curvatures]

@@ -15,19 +15,6 @@ from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import Note, Shown
 
 
-@dataclass(frozen=True)
-class Asked:
-    """Budgets to split, and losses to reach."""
-
-    flops: str | None = option("Budgets: compute-optimal N, D and loss.", metavar="FLOPS,...")
-    loss: str | None = option("Losses: FLOPs to reach each, split optimally.", metavar="NATS,...")
-
-    def numbers(self) -> tuple[list[float], list[float]]:
-        """The budgets, and the losses."""
-        budgets = [] if self.flops is None else opt.numbers(self.flops, "--flops")
-        return budgets, [] if self.loss is None else opt.numbers(self.loss, "--loss")
-
-
 @command(
     "bayeslaw derive fit.nc --flops 1e21,1e24 --loss 2.2",
     "bayeslaw derive fit.nc --loss 2.2 --against other.nc --json",
@@ -36,7 +23,8 @@ class Asked:
 def derive(
     *,
     posterior: Path = opt.SAVED,
-    asked: Asked,
+    flops: str | None = option("Budgets: compute-optimal N, D and loss.", metavar="FLOPS,..."),
+    loss: str | None = option("Losses: FLOPs to reach each, split optimally.", metavar="NATS,..."),
     against: Path | None = option("Posterior of a recipe: multiplier over it, at each --loss."),
     at: str | None = option(
         'Rows of local exponents: "params=1e9 tokens=1e10"; other covariates of --flops.',
@@ -70,7 +58,8 @@ def derive(
     from bayeslaw.inference.pools import load_posterior
 
     chosen, place = opt.band_levels(levels), {} if at is None else opt.covariates(at, "--at")
-    budgets, losses = asked.numbers()
+    budgets = [] if flops is None else opt.numbers(flops, "--flops")
+    losses = [] if loss is None else opt.numbers(loss, "--loss")
     ends = None
     if search is not None:
         low, high = opt.numbers(search, "--search", "write it as 1,1000", size=2)
@@ -132,7 +121,6 @@ def recipes(
     recipe, and the budget at which the order of the two changes.
     """
     from bayeslaw.inference.pools import load_posterior
-    from bayeslaw.tables.table import is_synthetic
 
     if len({path.stem for path in posteriors}) < len(posteriors):
         raise BayeslawError("two posteriors have the same file name; rename one.")
@@ -143,8 +131,7 @@ def recipes(
     compared = bl.compare_recipes(fits, rows, flops=budgets)
     _refuse_far({"recipes": compared}, beyond_evidence)
     opt.save_frame(out, compared.to_frame(level))
-    synthetic = any(is_synthetic(fit.table) for fit in fits.values())
-    return opt.labelled(compared.shown(level), synthetic).adding(out=out)
+    return compared.shown(level).adding(out=out)
 
 
 def _refuse_far(
@@ -200,19 +187,6 @@ class Limits:
     )
 
 
-@dataclass(frozen=True)
-class Besides:
-    """What is shown beside a plan."""
-
-    max_tokens: float | None = option(
-        "Cap on tokens; shows the best choice under it as well.", callback=opt.positive
-    )
-    max_flops: float | None = option("Cap on FLOPs, 6 N D.", callback=opt.positive)
-    at: str | None = option(
-        "A budget and a replay ratio of your own, to judge as well.", metavar="ATPP,REPLAY"
-    )
-
-
 @command(
     """bayeslaw plan --target french.nc --source english.nc --params 8.1e9 --ptpp 279 \\
     --max-loss 1.8 --max-forgetting .02 --baseline 2.05 --confidence .9""",
@@ -234,7 +208,13 @@ def plan(
     replay: str | None = option(
         "Fixed replay ratio, or several to search: .3 or .1,.2,.3. Laws without replay need 1."
     ),
-    besides: Besides,
+    max_tokens: float | None = option(
+        "Cap on tokens; shows the best choice under it as well.", callback=opt.positive
+    ),
+    max_flops: float | None = option("Cap on FLOPs, 6 N D.", callback=opt.positive),
+    at: str | None = option(
+        "A budget and a replay ratio of your own, to judge as well.", metavar="ATPP,REPLAY"
+    ),
     backtest: Path | None = opt.QUOTED,
     example: Literal["paper"] | None = option("Plan the paper's use case on its synthetic world."),
     figure: Path | None = output("Draw the landscape (PNG, PDF or SVG).", *opt.FIGURES),
@@ -253,9 +233,7 @@ def plan(
     Exits with 1 if the limits are met only farther from the fitted rows than bands were ever
     tested, and refuses a plan twice as far; --beyond-evidence accepts both.
     """
-    from bayeslaw.tables.table import is_synthetic
-
-    yours = None if besides.at is None else _place(besides.at)
+    yours = None if at is None else _place(at)
     tested = None if backtest is None else bl.read_backtest(backtest)
     if explore is not None and max(map(len, (target or [], source or []))) > 1:
         raise BayeslawError("--explore shows one target and one source; give no more.")
@@ -267,16 +245,8 @@ def plan(
         "seed": seed,
     }
     accepted: Any = {"unconverged": allow_unconverged, "beyond_evidence": beyond_evidence}
-    fits, limited = {"target": target, "source": source}, vars(limits)
-    needed = fits | {name: limited[name] for name in opt.NEEDED}
-    synthetic, quoted = True, None
-    if example is not None:
-        others = {name: value for name, value in limited.items() if name != "relative"}
-        others |= {"backtest": backtest, "absolute": not limits.relative}
-        opt.refuse("on --example", **fits, **others)
-    elif missing := [name for name, value in needed.items() if value in (None, [])]:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
-        raise BayeslawError(f"a plan needs {options} (or --example paper).")
+    fits, quoted = {"target": target, "source": source}, None
+    _check_asked(example, fits, limits, backtest)
     if explore is not None:  # after the complaints about options, which no extra changes
         from bayeslaw.reporting.pages import check_plotly
 
@@ -290,21 +260,39 @@ def plan(
         }
         baselines = [_baseline(text) for text in limits.baseline or []]
         first = baselines[0] if len(baselines) == 1 else baselines or None
-        arguments = limited | {"baseline": first} | settings
+        arguments = vars(limits) | {"baseline": first} | settings
         planned = bl.plan(target=loaded["target"], source=loaded["source"], **arguments)
-        synthetic = any(is_synthetic(fit.table) for several in loaded.values() for fit in several)
         if tested is not None and 0 < (chosen := planned.chosen or planned).tokens < math.inf:
             run = planned.run.row.assign(tokens=chosen.tokens, replay=chosen.replay)
             quoted = tested.looking(loaded["target"][0].table, run)
     opt.save_figure(figure, lambda: bl.plots.plan_landscape(planned))
     notes = [] if explore is None else _explored(planned, explore)
-    shown = opt.labelled(planned.shown(), synthetic).adding(backtest=quoted)
-    shown += _besides(planned, yours, besides.max_tokens, besides.max_flops)
+    shown = planned.shown().adding(backtest=quoted)
+    shown += _besides(planned, yours, max_tokens, max_flops)
     if quoted is not None:
         shown += Shown(blocks=[quoted])
     shown = shown.adding(out=figure, page=None if notes else explore)
     near = beyond_evidence or planned.status != "feasible, beyond the evidence"
     return Result(shown, notes, 2 if notes else 0 if near else 1)
+
+
+def _check_asked(
+    example: str | None,
+    fits: Mapping[str, list[Path] | None],
+    limits: Limits,
+    backtest: Path | None,
+) -> None:
+    """Refuse options beside --example; without it, name those that a plan needs."""
+    limited = vars(limits)
+    if example is not None:
+        others = {name: value for name, value in limited.items() if name != "relative"}
+        others |= {"backtest": backtest, "absolute": not limits.relative}
+        opt.refuse("on --example", **fits, **others)
+        return
+    needed = {**fits, **{name: limited[name] for name in opt.NEEDED}}
+    if missing := [name for name, value in needed.items() if value in (None, [])]:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
+        raise BayeslawError(f"a plan needs {options} (or --example paper).")
 
 
 def _besides(

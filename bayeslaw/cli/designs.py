@@ -35,6 +35,22 @@ class Evsi:
     seed: int = opt.SEED
 
 
+@dataclass(frozen=True)
+class Purchase:
+    """How many runs are bought and how they are chosen, as arguments of `choose_anchors`."""
+
+    k: int | None = option("Number of runs.", min=1)
+    budget: float | None = option("Most FLOPs for all runs.")
+    cost: str = option(
+        "flops (6 N D and each new base's pre-training), adaptation (6 N D), or a column.",
+        default="flops",
+    )
+    gain: Literal["random", "plan"] = option(
+        "At random, or to reduce the variance of the plan's budget.", default="random"
+    )
+    second_size: bool = option("Require runs of two sizes or more, or not.", default=True)
+
+
 @command(
     """bayeslaw anchors fit.nc --k 4 \\
     --candidates "params=241e6,517e6 tokens=1e9,1e10 replay=.1,.5 ptpp=279" \\
@@ -57,16 +73,7 @@ def anchors(
     ),
     where: str | None = query("Candidates to use; all others are ignored."),
     aim: str | None = query("Targets to use; all others are ignored."),
-    k: int | None = option("Number of runs.", min=1),
-    budget: float | None = option("Most FLOPs for all runs."),
-    cost: str = option(
-        "flops (6 N D and each new base's pre-training), adaptation (6 N D), or a column.",
-        default="flops",
-    ),
-    gain: Literal["random", "plan"] = option(
-        "At random, or to reduce the variance of the plan's budget.", default="random"
-    ),
-    second_size: bool = option("Require runs of two sizes or more, or not.", default=True),
+    purchase: Purchase,
     source: Path | None = option("For --gain plan and --evsi: posterior of the source domain."),
     plan: str | None = option(f'For --gain plan and --evsi: "{opt.PLAN}".', metavar="LIMITS"),
     out: Path | None = output("Write the rows to measure (CSV or Parquet).", *opt.TABLES),
@@ -82,10 +89,11 @@ def anchors(
     """
     from bayeslaw.design.study import shown_value
 
-    if k is None and budget is None:
+    for_plan = purchase.gain == "plan"
+    if purchase.k is None and purchase.budget is None:
         raise BayeslawError("say how many runs (--k) or what they may cost (--budget).")
-    _check(gain == "plan", source, plan, value)
-    if targets is None and gain != "plan":
+    _check(for_plan, source, plan, value)
+    if targets is None and not for_plan:
         raise BayeslawError("say where the loss matters, with --targets.")
     pool = _rows(candidates, "--candidates", where)
     target_rows = None if targets is None else _rows(targets, "--targets", aim)
@@ -98,8 +106,8 @@ def anchors(
     pooled = len(fitted.members) > 1 or (forgotten is not None and len(forgotten.members) > 1)
     if value.evsi is not None and pooled:
         raise BayeslawError("--evsi needs fits of one law each, not pools: it refits them.")
-    needed = evsi = None
-    if gain == "plan":
+    needed = None
+    if for_plan:
         assert forgotten is not None
         target, base = (fit.accepted(beyond_evidence=True) for fit in (fitted, forgotten))
         needed = bl.plan(target=target, source=base, seed=value.seed, **limits)
@@ -107,16 +115,13 @@ def anchors(
         fitted,
         pool,
         target_rows,
-        k=k,
-        budget=budget,
-        cost=cost,
-        gain=gain,
-        second_size=second_size,
         plan=needed,
-        source=forgotten if gain == "plan" else None,
+        source=forgotten if for_plan else None,
         seed=value.seed,
+        **vars(purchase),
     )
     opt.save_frame(out, chosen.frame)
+    shown = opt.beside(fitted, chosen.shown())
     if value.evsi is not None:
         assert forgotten is not None
         evsi = bl.anchor_value(
@@ -124,13 +129,11 @@ def anchors(
             target=fitted.first,
             source=forgotten.first,
             simulations=value.evsi,
-            cost=cost,
+            cost=purchase.cost,
             seed=value.seed,
             jobs=value.jobs,
             **limits,
         )
-    shown = opt.beside(fitted, chosen.shown())
-    if evsi is not None:
         shown += shown_value(evsi)
     return shown.adding(out=out, seed=value.seed)
 

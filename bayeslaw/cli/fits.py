@@ -1,6 +1,5 @@
 """Commands of one fit: ``init | simulate | fit | check | export | report``."""
 
-import json
 import shlex
 from pathlib import Path
 from typing import Any, Literal
@@ -13,12 +12,14 @@ from bayeslaw.cli.app import Result, command
 from bayeslaw.cli.options import argument, option, output, writable
 from bayeslaw.common.errors import BayeslawError, FileError
 from bayeslaw.common.files import atomic_write
-from bayeslaw.common.shown import Block, Note, Shown
+from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
 
-TEMPLATE = Path(__file__).parent.parent / "templates" / "analysis.txt"
-MARK, TEXT = "# %%", "# %% [markdown]"
-"""Lines that start a cell, and a cell of text."""
-NAMES = ("losses.csv", "analysis.py", "analysis.ipynb")
+WRITTEN = {
+    "losses.csv": "data/delphi/isotoken.csv",
+    "analysis.py": "templates/analysis.txt",
+    "analysis.ipynb": "templates/analysis.ipynb",
+}
+"""Files that `init` writes, and those of the package that they are copies of."""
 
 
 @command("bayeslaw init first", "bayeslaw init .")
@@ -30,43 +31,17 @@ def init(*, folder: Path = argument("Folder; made if it is not there.")) -> Show
     """
     from bayeslaw.common.files import shipped
 
-    if there := [name for name in NAMES if (folder / name).exists()]:
+    if there := [name for name in WRITTEN if (folder / name).exists()]:
         raise FileError(f"{folder / there[0]} exists; name another folder, or move it.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"{folder}: cannot write: {error.strerror or error}.") from error
-    text = TEMPLATE.read_text(encoding="utf-8")
-    notebook = json.dumps(as_notebook(text), indent=1) + "\n"
-    atomic_write(folder / NAMES[0], shipped("data/delphi/isotoken.csv").read_bytes())
-    for name, content in zip(NAMES[1:], (text, notebook), strict=True):
-        atomic_write(folder / name, content)
-    files = [str(folder / name) for name in NAMES]
+    for name, original in WRITTEN.items():
+        atomic_write(folder / name, shipped(original).read_bytes())
+    files = [str(folder / name) for name in WRITTEN]
     lines = [f"wrote {', '.join(files)}", f"next: cd {folder} && python analysis.py"]
     return Shown("", lines, {"files": files})
-
-
-def as_notebook(text: str) -> dict[str, object]:
-    r"""Notebook (nbformat 4.5) of a script in cells.
-
-    Examples
-    --------
-    >>> cells = as_notebook("# %% [markdown]\n# Sum\n\n# %%\n1 + 1\n")["cells"]
-    >>> [(cell["cell_type"], cell["source"]) for cell in cells]
-    [('markdown', 'Sum'), ('code', '1 + 1')]
-    """
-    cells: list[dict[str, object]] = []
-    for part in ("\n" + text).split("\n" + MARK)[1:]:
-        head, _, body = part.partition("\n")
-        about: dict[str, object] = {"id": f"cell-{len(cells)}", "metadata": {}}
-        if MARK + head == TEXT:
-            lines = [line.removeprefix("#").removeprefix(" ") for line in body.strip().splitlines()]
-            cells.append(about | {"cell_type": "markdown", "source": "\n".join(lines)})
-        else:
-            code = {"cell_type": "code", "source": body.strip()}
-            cells.append(about | code | {"execution_count": None, "outputs": []})
-    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    return {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
 
 
 @command("bayeslaw simulate --domain french --seed 1 --out french.csv")
@@ -89,6 +64,7 @@ def simulate(
     table = world.table(None if domain == "both" else domain, seed=seed, noise=noise)
     opt.save_frame(out, pd.concat([table.frame, table.baselines], ignore_index=True))
     blocks: list[Block] = [
+        Note(SYNTHETIC, "synthetic"),
         f"{len(table)} losses and {len(table.baselines)} baselines (tokens = 0), seed {seed}; the "
         "column `synthetic` is True in every row.",
     ]
@@ -106,8 +82,9 @@ def simulate(
         "seed": seed,
         "limits": dict(world.limits),
         "domains": domains,
+        "synthetic": True,
     }
-    return opt.labelled(Shown("", blocks, document), synthetic=True)
+    return Shown("", blocks, document)
 
 
 @command(
@@ -190,7 +167,7 @@ def check(
     extrapolates; convergence; and which parameters the data do not determine. Exit code 1 if the
     verdict is "refuse" (or "caution", with --fail-on caution), to stop a pipeline.
     """
-    from bayeslaw.checks.findings import LEVELS
+    from bayeslaw.checks.findings import SEVERITIES
 
     saved, rows = opt.is_posterior(source), None
     if choice.test or choice.rows or choice.grid or (choice.train and not saved):
@@ -203,7 +180,7 @@ def check(
     assert not isinstance(fitted, bl.PointFit)
     checked = bl.check(fitted.accepted(beyond_evidence=beyond_evidence), rows, seed=seed)
     shown = opt.beside(fitted, checked.shown(), choice, rows)
-    return Result(shown, code=int(LEVELS.index(checked.level) >= LEVELS.index(fail_on)))
+    return Result(shown, code=int(SEVERITIES.index(checked.level) >= SEVERITIES.index(fail_on)))
 
 
 @command("bayeslaw export fit.nc coefficients.json")
@@ -298,20 +275,8 @@ def report(
         seed=seed,
     )
     page.write(out)
-    blocks = page.sections["summary"].blocks
-    summary = [sentence for block in blocks if isinstance(block, list) for sentence in block]
-    document = {
-        "title": page.title,
-        "question": page.lead,
-        "warnings": list(page.warnings),
-        "summary": summary,
-        "sections": [*page.sections],
-        "plan": None if planned is None else planned.to_dict(),
-        "out": out,
-    }
-    notes = [Note(text, "refuse") for text in page.warnings]
-    shown = fitted.heading() + Shown("", [*notes, summary], document)
-    return shown.adding(train=choice.train) if choice.train else shown
+    shown = opt.beside(fitted, page.shown(), choice, rows)
+    return shown.adding(plan=None if planned is None else planned.to_dict(), out=out)
 
 
 def _command(ctx: typer.Context) -> str:

@@ -10,10 +10,10 @@ from bayeslaw.cli.app import Result, command
 from bayeslaw.cli.options import argument, option, output, query
 from bayeslaw.common.defaults import TOLERANCE
 from bayeslaw.common.errors import BayeslawError
-from bayeslaw.common.shown import Block, Shown
+from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
 
 NO_SCORES = Shown(document={"scores": None})
-LEVELS = "0.5,0.9"
+DEFAULT_LEVELS = "0.5,0.9"
 METHOD = option("How a table is fitted first.", default="nuts")
 RIVALS = ("none", "curvature", "walk", "trend", "adaptation")  # any other rival is a law
 
@@ -40,7 +40,7 @@ def forecast(
     ),
     method: opt.Method = METHOD,
     bounds: opt.Bounds = opt.BOUNDS,
-    levels: str = option("Levels of the bands.", default=LEVELS),
+    levels: str = option("Levels of the bands.", default=DEFAULT_LEVELS),
     kind: Literal["predictive", "latent"] = option(
         "Posterior predictive, or latent loss without noise.", default="predictive"
     ),
@@ -87,26 +87,19 @@ def forecast(
         choice = replace(choice, loss_unit=None, bytes_per_token=None)  # they are of the pairs
     tested = None if backtest is None else bl.read_backtest(backtest)
     fitted, rows = opt.fit_or_load(
-        source,
-        choice,
-        method,
-        sampling,
-        seed,
-        bounds,
-        near=not beyond_evidence,
-        running=running,
+        source, choice, method, sampling, seed, bounds, near=not beyond_evidence, running=running
     )
+    # Rows too far out were refused above.
+    fitted = fitted.accepted(unconverged=allow_unconverged, beyond_evidence=True)
+    opt.save_figure(figure, lambda: bl.plots.forecast(fitted, rows, seed=seed))
     if isinstance(fitted, bl.PointFit):
         points = fitted.forecast(rows)
         opt.save_frame(out, points)
-        opt.save_figure(figure, lambda: bl.plots.forecast(fitted, rows))
         title = f"Forecast of {rows}: point fit, nats per token"
         shown = replace(shown_points(points), title=title)
         scores = shown_scores(bl.score(fitted, rows)) if "loss" in rows.frame else NO_SCORES
         whole = opt.beside(fitted, shown + scores, choice, rows)
         return whole.adding(out=out, **opt.how(method, sampling), seed=seed)
-    # Rows too far out were refused above.
-    fitted = fitted.accepted(unconverged=allow_unconverged, beyond_evidence=True)
     predicted = fitted.forecast(rows, kind=kind, seed=seed)
     if out is not None:
         predicted.write(out, bands)
@@ -114,7 +107,6 @@ def forecast(
     if register is not None:
         sha256 = records.register(predicted, register, draws=register_draws)
         notes = [f"registered {register}, SHA-256 {sha256}"]
-    opt.save_figure(figure, lambda: bl.plots.forecast(fitted, rows, seed=seed))
     quoted = None if tested is None else tested.looking(fitted.table, rows.frame)
     shown = predicted.shown(bands)
     title = f"Forecast of {rows}:{shown.title.partition(':')[2]}"
@@ -149,7 +141,7 @@ def _refuse_unused(
             raise BayeslawError("--register needs --kind predictive: measured losses have noise.")
     else:
         opt.refuse("without --register", register_draws=register_draws > 0)
-    if method != "nuts" and (levels, kind) != (LEVELS, "predictive"):
+    if method != "nuts" and (levels, kind) != (DEFAULT_LEVELS, "predictive"):
         raise BayeslawError(f"--levels and --kind have no effect on --method {method}.")
     if accuracy is None:
         opt.refuse("without --accuracy", pairs=pairs)
@@ -335,7 +327,8 @@ def compare(
         unconverged=allow_unconverged,
     )
     used = " or ".join(query for query in (train, anchors) if query)
-    blocks: list[Block] = []
+    synthetic = any(is_synthetic(rows) for pair in splits for rows in pair)
+    blocks: list[Block] = [Note(SYNTHETIC, "synthetic")] * synthetic
     for fitted, held_out in splits:
         rows = replace(fitted, selection=fitted.selection or used)
         blocks += [f"fitted to {rows}", f"scored on {held_out}"]
@@ -348,7 +341,6 @@ def compare(
         "seed": seed,
         "rows_train": sum(len(fitted) for fitted, _ in splits),
         "rows_test": sum(len(held_out) for _, held_out in splits),
+        "synthetic": synthetic,
     }
-    synthetic = any(is_synthetic(rows) for pair in splits for rows in pair)
-    whole = Shown("Laws compared", blocks, document) + replace(shown_comparison(scores), title="")
-    return opt.labelled(whole, synthetic)
+    return Shown("Laws compared", blocks, document) + replace(shown_comparison(scores), title="")

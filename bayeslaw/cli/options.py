@@ -22,7 +22,7 @@ from bayeslaw.common.errors import (
     unknown,
 )
 from bayeslaw.common.files import atomic_write, is_hdf5, models_dir
-from bayeslaw.common.shown import SYNTHETIC, Note, Shown
+from bayeslaw.common.shown import Shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -325,7 +325,7 @@ def fit_or_load(
     They are `measured` if they must have losses, and `near` if rows too far from the fitted ones
     are refused. The rows of a `running` run are fitted, too.
     """
-    from bayeslaw.huber.point_fit import for_table
+    from bayeslaw.huber.bases import for_table
     from bayeslaw.inference.pools import member_laws
 
     if is_posterior(source):
@@ -336,7 +336,7 @@ def fit_or_load(
             raise TableError("say which rows to forecast, with --rows or --grid.")
         for law in posterior.laws:
             rows = _checked(rows, law, posterior.table, measured, near)
-        return posterior, _labelled(rows, posterior.table)
+        return posterior, rows
     name = required(choice.law)
     laws = [bl.load_law(str(law)) for law in member_laws(name) or [name]]
     table, rows = choice.table(source, choice.source_table), _rows(choice, shared=True)
@@ -350,7 +350,7 @@ def fit_or_load(
     for law in laws:
         rows = _checked(rows, for_table(law, table), table, measured, near)
     asked = laws[0] if len(laws) == 1 else name
-    return fit_table(asked, table, method, sampling, seed, bounds), _labelled(rows, table)
+    return fit_table(asked, table, method, sampling, seed, bounds), rows
 
 
 def going_on(
@@ -504,15 +504,6 @@ def grid_or_file(name: str, grid: str | None = None) -> "bl.LossTable":
     return bl.LossTable(frame, frame.iloc[:0], name)
 
 
-def _labelled(rows: "bl.LossTable", table: "bl.LossTable") -> "bl.LossTable":
-    """Mark rows as synthetic if the training table is."""
-    from bayeslaw.tables.table import is_synthetic
-
-    if is_synthetic(table) and "synthetic" not in rows.frame:
-        return replace(rows, frame=rows.frame.assign(synthetic=True))
-    return rows
-
-
 def is_posterior(path: Path) -> bool:
     """Whether a file is a saved posterior, by its ending or its first bytes."""
     return path.suffix == ".nc" or is_hdf5(path)
@@ -556,12 +547,6 @@ def beside(
     if choice is None:
         return whole
     return whole.adding(train=choice.train or head.document["train"], test=choice.test)
-
-
-def labelled(shown: Shown, synthetic: bool) -> Shown:
-    """A result below a line that says whether it is of synthetic data."""
-    notes = [Note(SYNTHETIC, "synthetic")] * synthetic
-    return replace(shown, blocks=[*notes, *shown.blocks]).adding(synthetic=synthetic)
 
 
 def how(name: str, sampling: Sampling) -> dict[str, str]:

@@ -11,7 +11,7 @@ from bayeslaw.common.formatting import digits
 if TYPE_CHECKING:
     import pandas as pd
 
-type Level = Literal["ok", "caution", "no evidence", "refuse", "synthetic", "title", "quiet"]
+type Severity = Literal["ok", "caution", "no evidence", "refuse", "synthetic", "title", "quiet"]
 type Format = str | Callable[[Any], str]
 """A format specification such as ".3f", or a function of the value."""
 type Block = "str | Note | list[str] | Table"
@@ -33,7 +33,7 @@ STYLE = """<style>
 .bayeslaw .quiet {opacity: .65; font-size: .9em}
 </style>"""
 SYNTHETIC = "Synthetic data: losses simulated from a stated law, not measured."
-MOST = 60
+MAX_ROWS = 60
 """Rows of a table that are shown."""
 
 
@@ -42,7 +42,7 @@ class Note:
     """A sentence; its words before the first colon, or all of it, are coloured by its level."""
 
     text: str
-    level: Level = "title"
+    level: Severity = "title"
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Table:
     left: Sequence[str] = ()  # columns aligned on the left, as the index is
 
     def cells(
-        self, without: Sequence[str] = (), most: int | None = MOST
+        self, without: Sequence[str] = (), most: int | None = MAX_ROWS
     ) -> tuple[list[str], list[list[str]], str]:
         """Heads, rows of text, and how many rows there are beyond `most`, in words.
 
@@ -123,7 +123,7 @@ class Shown:
         """The text, with lines of at most `width` characters where tables allow it."""
         lines: list[str] = []
 
-        def paragraph(text: str, level: Level | None, indent: str = "") -> None:
+        def paragraph(text: str, level: Severity | None, indent: str = "") -> None:
             head, _, _ = text.partition(":")
             wrapped = textwrap.fill(
                 text,

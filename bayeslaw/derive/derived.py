@@ -14,7 +14,7 @@ from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import BayeslawError, LawError, TableWarning
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
-from bayeslaw.inference.forecast import LEVELS, band_columns
+from bayeslaw.inference.forecast import BAND_LEVELS, band_columns
 from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
@@ -66,7 +66,7 @@ def judged(places: Places, *, refuse: bool = False) -> tuple[str, str]:
         if len(rows):
             level, text = evidence(rows, columns, refuse=refuse)
             found.append((level, f"{name}: {text}" if name and text else text))
-    return max(found, key=lambda each: findings.LEVELS.index(each[0]))
+    return max(found, key=lambda each: findings.SEVERITIES.index(each[0]))
 
 
 def warn_beyond(places: Places, fits: Iterable[Posterior]) -> None:
@@ -124,7 +124,7 @@ class Derived(Showing):
     failures: tuple[str, ...] = ()
     places: Places = field(default_factory=dict, repr=False)
 
-    def to_frame(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
+    def to_frame(self, levels: Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
         """Median and central credible intervals of each number and case.
 
         Parameters
@@ -167,7 +167,7 @@ class Derived(Showing):
                 rows.append(row)
         return marked(pd.DataFrame(rows), self.failures)
 
-    def shown(self, levels: Sequence[float] = LEVELS) -> Shown:
+    def shown(self, levels: Sequence[float] = BAND_LEVELS) -> Shown:
         """Medians and credible intervals, with the notes.
 
         Parameters
@@ -203,7 +203,7 @@ class Derived(Showing):
         title = TITLES.get(str(next(iter(self.draws.data_vars))), "")
         return Shown(title, blocks, document)
 
-    def write(self, path: str | Path, levels: Sequence[float] = LEVELS) -> None:
+    def write(self, path: str | Path, levels: Sequence[float] = BAND_LEVELS) -> None:
         """Write `to_frame` as Parquet if the path ends in ``.parquet``, otherwise as CSV."""
         write_frame(self.to_frame(levels), path)
 

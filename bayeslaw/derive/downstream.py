@@ -24,7 +24,7 @@ from bayeslaw.inference.forecast import Forecast
 from bayeslaw.tables.table import in_nats, queried, read_frame
 from bayeslaw.tables.validation import COVARIATES, check_domain, label_texts, row_numbers
 
-FEWEST = 8
+MIN_PAIRS = 8
 """Pairs that a curve of four parameters and its noise need."""
 NODES = (60, 40, 40)
 """Values of mid, log width and floor at which the posterior is evaluated."""
@@ -103,9 +103,9 @@ def accuracy(
     numbers, notes = {}, []
     for task, rows in frame.groupby(tasks, sort=False):
         x, y = (rows[c].to_numpy(float) for c in ("loss", "accuracy"))
-        if len(x) < FEWEST or x.min() == x.max():
+        if len(x) < MIN_PAIRS or x.min() == x.max():
             raise TableError(
-                f"{name}: {len(x)} pairs of {task}; give at least {FEWEST}, of different losses."
+                f"{name}: {len(x)} pairs of {task}; give at least {MIN_PAIRS}, of different losses."
             )
         rank, p = kendalltau(x, y)  # NaN if all accuracies are equal
         if rank > 0 and p < OPPOSITE:

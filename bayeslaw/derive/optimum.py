@@ -43,7 +43,7 @@ FLOPS_REACH = (1.0, 1e9)
 """Budgets searched for a loss, over the least and the greatest budget of the training rows."""
 RATIO_STEP, FLOPS_STEP = 0.15, 1.0
 """Distance of grid points in log(D / N) and log C."""
-NEAR = 41
+REFINED = 41
 """Grid points of log(D / N) about the best of two budgets, between which another is looked for."""
 EDGE = 1e-4
 """Distance of a grid point beside each bound, so that a minimum near a bound is refined."""
@@ -144,7 +144,7 @@ class Budgets:
         """Least loss of each draw at a budget of its own, about two log(D / N), (2, draws)."""
         low, high = np.log(self.search)
         start = np.maximum(places.min(0) - FLOPS_STEP, low)
-        nodes = np.linspace(start, np.minimum(places.max(0) + FLOPS_STEP, high), NEAR)
+        nodes = np.linspace(start, np.minimum(places.max(0) + FLOPS_STEP, high), REFINED)
         return minima(lambda ratio: self.loss(log_flops, ratio), nodes)[1]
 
 

@@ -15,7 +15,7 @@ import xarray as xr
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, LawError
 from bayeslaw.common.progress import step
-from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
+from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
 from bayeslaw.derive.derived import (
     Derived,
     Places,
@@ -43,7 +43,7 @@ from bayeslaw.derive.optimum import (
 )
 from bayeslaw.inference.pools import pair_draws
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.tables.table import LossTable, frame_of
+from bayeslaw.tables.table import LossTable, frame_of, is_synthetic
 from bayeslaw.tables.validation import COVARIATES, canonical, check_rows
 
 REGRET = "regret: expected nats above the best if chosen now"
@@ -75,6 +75,8 @@ class Recipes(Showing):
         How draws were paired, and the range searched; convergence checks that failed, if allowed.
     places : mapping of str to DataFrame
         Where the targets lie beside the rows of each recipe; see `Derived`.
+    synthetic : bool
+        Whether some fitted losses are simulated.
     """
 
     losses: xr.DataArray = field(repr=False)
@@ -84,6 +86,7 @@ class Recipes(Showing):
     notes: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     places: Places = field(default_factory=dict, repr=False)
+    synthetic: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -151,13 +154,15 @@ class Recipes(Showing):
         formats: dict[str, Format] = dict.fromkeys(map(str, self.targets.columns), ".4g")
         formats |= {"loss": ".4f", "P(best)": ".3f", "regret": ".2g", "behind": "+.4f"}
         table = Table(pd.DataFrame(columns), "", formats, (f"{share} ", "behind"), ("recipe",))
-        blocks: list[Block] = [self.sentence(), *place_blocks(self.places, self.targets), table]
+        blocks: list[Block] = [Note(SYNTHETIC, "synthetic")] * self.synthetic
+        blocks += [self.sentence(), *place_blocks(self.places, self.targets), table]
         document: dict[str, object] = {
             "sentence": self.sentence(),
             "level": level,
             "recipes": frame.to_dict("records"),
             "notes": list(self.notes),
             "evidence": judged(self.places)[1] or None,
+            "synthetic": self.synthetic,
         }
         parts = (
             (
@@ -292,7 +297,8 @@ def compare_recipes(
     dims, units = ("recipe", "draw", "target"), {"units": "nats per token"}
     array = xr.DataArray(losses, {"recipe": list(fits)}, dims, attrs=units)
     warn_beyond(places, posteriors)
-    return Recipes(array, frame, multipliers, crossings, notes, failures, places)
+    synthetic = any(is_synthetic(fit.table) for fit in posteriors)
+    return Recipes(array, frame, multipliers, crossings, notes, failures, places, synthetic)
 
 
 def _crossing(difference: Floats, nodes: Floats) -> Floats:

@@ -20,7 +20,7 @@ from bayeslaw.common.files import results
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.evaluate.scores import crps
 from bayeslaw.inference.fitting import fit
-from bayeslaw.inference.forecast import LEVELS, ends
+from bayeslaw.inference.forecast import BAND_LEVELS
 from bayeslaw.inference.pools import member_laws
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
@@ -29,13 +29,13 @@ from bayeslaw.tables.validation import COVARIATES
 
 ALONG = ("flops", "params", "tokens", "ptpp")
 """Quantities that a table may be cut along."""
-CUTS, FEWEST = 5, 8
+MAX_CUTS, MIN_FITTED = 5, 8
 """Most cuts, and fewest rows to fit at one."""
 SCORES = {
     "rows": ("loss", "size"),
     "error": ("error", lambda error: error.abs().median()),
     "bias": ("error", "mean"),
-    **{f"coverage_{100 * level:g}": (f"inside_{100 * level:g}", "mean") for level in LEVELS},
+    **{f"coverage_{100 * level:g}": (f"inside_{100 * level:g}", "mean") for level in BAND_LEVELS},
     "width_90": ("width_90", "mean"),
     "crps": ("crps", "mean"),
 }
@@ -282,7 +282,7 @@ def check_cut(table: LossTable, before: pd.Series, laws: Sequence[Law]) -> None:
 
 
 def choose_cuts(table: LossTable, value: pd.Series, laws: Sequence[Law] = ()) -> list[float]:
-    """At most `CUTS` values of a quantity with enough rows before and after them.
+    """At most `MAX_CUTS` values of a quantity with enough rows before and after them.
 
     The rows before one vary in all that the laws need.
     """
@@ -291,11 +291,14 @@ def choose_cuts(table: LossTable, value: pd.Series, laws: Sequence[Law] = ()) ->
     # One size cannot tell N from D; a table that never has two is cut all the same.
     sizes = min(2, max((params.nunique() for params in before.values()), default=0))
     enough = [
-        cut for cut, params in before.items() if len(params) >= FEWEST and params.nunique() >= sizes
+        cut
+        for cut, params in before.items()
+        if len(params) >= MIN_FITTED and params.nunique() >= sizes
     ]
     if not enough:
         raise TableError(
-            f"{table.name}: no cut has {FEWEST} rows before it and one after; give cuts= (--cuts)."
+            f"{table.name}: no cut has {MIN_FITTED} rows before it and one after; "
+            "give cuts= (--cuts)."
         )
     able = []
     for cut in enough:
@@ -303,7 +306,7 @@ def choose_cuts(table: LossTable, value: pd.Series, laws: Sequence[Law] = ()) ->
             check_cut(table, value <= cut, laws)
             able.append(cut)
     enough = able or enough  # with the error of the first
-    spread = np.linspace(0, len(enough) - 1, min(CUTS, len(enough))).round().astype(int)
+    spread = np.linspace(0, len(enough) - 1, min(MAX_CUTS, len(enough))).round().astype(int)
     return [float(enough[i]) for i in spread]
 
 
@@ -323,24 +326,14 @@ def _at_cut(
     posterior = posterior.accepted(unconverged=True, beyond_evidence=True)
     columns = [c for c in COVARIATES if c in table.frame]
     fc = posterior.forecast(test, seed=seed)
-    samples = np.log(fc.samples)
-    measured, middle = np.log(test.loss), np.median(samples, axis=0)
-    bands = {level: np.quantile(samples, ends(level), axis=0) for level in LEVELS}
-    low, high = bands[0.9]
-    return test.frame[columns].assign(
+    bands: pd.DataFrame = fc.to_frame(BAND_LEVELS)
+    inside = [f"inside_{100 * level:g}" for level in BAND_LEVELS]
+    return bands[[*columns, "loss", "median", *inside, "lower_90", "upper_90"]].assign(
         cut=cut,
         model=label,
         decades=np.log10(value[later] / cut),
-        loss=test.loss,
-        median=np.exp(middle),
-        error=middle - measured,
-        crps=crps(samples, measured),
+        error=np.log(bands["median"] / bands["loss"]),
+        crps=crps(np.log(fc.samples), np.log(test.loss)),
         gate="; ".join(posterior.convergence.failures) or "passed",
-        **{
-            f"inside_{100 * level:g}": (lower <= measured) & (measured <= upper)
-            for level, (lower, upper) in bands.items()
-        },
-        lower_90=np.exp(low),
-        upper_90=np.exp(high),
-        width_90=high - low,
+        width_90=np.log(bands["upper_90"] / bands["lower_90"]),
     )

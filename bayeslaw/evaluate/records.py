@@ -22,7 +22,14 @@ from bayeslaw.common.files import digest, locked, read_json, write_json
 from bayeslaw.common.formatting import jsonable
 from bayeslaw.common.shown import SYNTHETIC, Block, Note, Showing, Shown, Table
 from bayeslaw.evaluate.scores import BANDS, POINT, crps, interval_scores, point_scores, shown_scores
-from bayeslaw.inference.forecast import LEVELS, Forecast, band_columns, band_table, inside_words
+from bayeslaw.inference.forecast import (
+    BAND_LEVELS,
+    Forecast,
+    band_columns,
+    band_table,
+    inside,
+    inside_words,
+)
 from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.storage import with_units
@@ -174,8 +181,8 @@ class Verification(Showing):
         blocks.append(f"{measured} of {len(frame)} rows are measured{words}.")
         used = {name for fit in known["fits"].values() for name in fit["covariates"]}
         columns = ["row", *(name for name in COVARIATES if name in used)]
-        blocks.append(band_table(done, columns, LEVELS[::2]))
-        blocks += [inside_words(done, LEVELS[::2]), *shown_scores(self.scores).blocks]
+        blocks.append(band_table(done, columns, BAND_LEVELS[::2]))
+        blocks += [inside_words(done, BAND_LEVELS[::2]), *shown_scores(self.scores).blocks]
         if "draws" not in known:
             note = "No CRPS: the forecast was registered without draws."
             blocks.append(Note(note, "quiet"))
@@ -233,10 +240,7 @@ def verify(
         place = _places(registered, table, tolerance)
         loss[place[place >= 0]] = table.loss[place >= 0]
     frame = frame.assign(loss=loss, error=frame["median"] / loss - 1)
-    for level in LEVELS:
-        lower, upper = (frame[column] for column in band_columns(level))
-        inside = frame["loss"].between(lower, upper).astype("boolean")
-        frame[f"inside_{100 * level:g}"] = inside.where(frame["loss"].notna())
+    frame = pd.concat([frame, inside(frame, BAND_LEVELS)], axis=1)
     extra = tuple(np.flatnonzero(place < 0).tolist())
     verified = Verification(
         document["sha256"], registered, frame, _scores(registered, frame), extra,
@@ -373,8 +377,8 @@ def _forecast_content(forecast: Forecast, draws: int) -> dict[str, Any]:
             f"{row_numbers(same)} of the forecast have the same {', '.join(match)}, so a measured "
             "loss could be of either; drop all but one, or add a column 'run'."
         )
-    ends = [column for level in LEVELS for column in band_columns(level)]
-    bands = frame[match].join(forecast.to_frame(LEVELS)[["position", "median", *ends]])
+    ends = [column for level in BAND_LEVELS for column in band_columns(level)]
+    bands = frame[match].join(forecast.to_frame(BAND_LEVELS)[["position", "median", *ends]])
     content: dict[str, Any] = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "bayeslaw": version("bayeslaw"),
@@ -395,7 +399,7 @@ def _forecast_content(forecast: Forecast, draws: int) -> dict[str, Any]:
         },
         "failures": list(forecast.convergence.failures),
         "seed": forecast.seed,
-        "synthetic": is_synthetic(frame) or any(is_synthetic(fit.table) for fit in fits.values()),
+        "synthetic": forecast.synthetic,
         "losses_known": int(frame["loss"].notna().sum()) if "loss" in frame else 0,
         "units": "nats per token",
         "match": match,
@@ -445,7 +449,7 @@ def _scores(registered: Mapping[str, Any], frame: pd.DataFrame) -> pd.Series:
     rows, scores = frame[measured], {}
     if measured.any():
         truth = np.log(rows["loss"].to_numpy(float))
-        bands = {p: np.log(rows[band_columns(p)].to_numpy(float).T) for p in LEVELS}
+        bands = {p: np.log(rows[band_columns(p)].to_numpy(float).T) for p in BAND_LEVELS}
         scores = point_scores(rows["median"].to_numpy(float), rows["loss"].to_numpy(float))
         scores |= interval_scores(bands, truth)
         if "draws" in registered:

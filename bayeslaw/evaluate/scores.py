@@ -20,7 +20,7 @@ from bayeslaw.common.progress import each
 from bayeslaw.common.shown import Block, Format, Note, Shown, Table
 from bayeslaw.huber.point_fit import Bounds, PointFit, fit_huber
 from bayeslaw.inference.fitting import fit
-from bayeslaw.inference.forecast import LEVELS, Forecast, ends
+from bayeslaw.inference.forecast import BAND_LEVELS, Forecast, ends
 from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.sampling import PosteriorSettings, check_names
@@ -117,7 +117,7 @@ def point_scores(predicted: Floats, loss: Floats) -> dict[str, float]:
 
 def band_scores(samples: Floats, truth: Floats) -> dict[str, float]:
     """Coverage, width, CRPS and Winkler score of draws of log loss, (draws, rows): means."""
-    bands = {level: np.quantile(samples, ends(level), axis=0) for level in LEVELS}
+    bands = {level: np.quantile(samples, ends(level), axis=0) for level in BAND_LEVELS}
     return interval_scores(bands, truth) | {"crps": float(crps(samples, truth).mean())}
 
 

@@ -2,14 +2,9 @@
 
 Each iteration of a descent (`polish`) takes a Levenberg-Marquardt step of all parameters within
 their bounds, then solves for the linear parameters again with the exponents fixed (`refit_linear`),
-as in variable projection [1]_: along the narrow curved valleys of these laws the optimal amounts
-are exponential functions of the exponents, so a straight step leaves the valley. Without the refit
-a descent takes up to ten times as many steps.
-
-References
-----------
-.. [1] G. H. Golub and V. Pereyra (1973), The differentiation of pseudo-inverses and nonlinear least
-   squares problems whose variables separate, SIAM Journal on Numerical Analysis 10, 413-432.
+as in variable projection (Golub and Pereyra, 1973): along the narrow curved valleys of these laws
+the optimal amounts are exponential functions of the exponents, so a straight step leaves the
+valley. Without the refit a descent takes up to ten times as many steps.
 """
 
 import math
@@ -30,21 +25,20 @@ EXPONENTS = 0.02, 2.0
 """Range of the starts of an exponent that is positive without an upper bound."""
 DIFFERENCE = 1e-6
 """Step of the finite differences of the gradient that give second derivatives."""
-PATIENCE, TOLERANCE = 12, 1e-13
-"""A descent ends after this many steps in a row that gain less than this, relatively."""
-EXACT = 1e-30
-"""Least value that is told from 0, which few rows can have."""
+LITTLE, MUCH, TOLERANCE = 1e-2, 1e8, 1e-13
+"""A descent starts with little damping. It ends when a step of no more damping gains less than
+TOLERANCE, relatively, or when steps of much damping still lead up."""
 AGREE = 1e-5
 """Two optima agree if their values differ by less than this, relatively."""
 RANKING_STEPS, FIRST_STEPS, ROUND_STEPS, END_STEPS = 30, 40, 25, 10
 """Steps before the starts are ranked, of those that are chosen, of each later round, and of those
 that agree at the end."""
 NEAR, ROUNDS, GAIN = 0.02, 18, 1e-7
-"""Starts whose value exceeds the best by more than NEAR, or by more than ROUNDS, the most rounds,
-could gain, are dropped. The best one continues while a round gains GAIN; all relatively."""
+"""Starts whose value exceeds the best by more than NEAR are dropped. At most ROUNDS rounds follow
+each other, as long as the best one gains GAIN in a round; both relatively."""
 LENGTHS, REFITS = 2.0 ** np.arange(1, 9), 8
-"""Lengths of the extrapolations of a round's movement, as multiples of it, and refits of the linear
-parameters after one. Each leaves about 5 % of the error."""
+"""How many rounds an extrapolation is ahead of the last one, and refits of the linear parameters
+after it. Each leaves about 5 % of the error."""
 
 
 class Objective:
@@ -197,30 +191,27 @@ def polish_best(objective: Objective, points: Floats, keep: int) -> tuple[Floats
     """
     # Where a law has many exponents, the value at the start does not predict where a descent ends.
     if len(points) > keep:
-        points, values, _ = polish(objective, points, max_steps=RANKING_STEPS)
+        points, values, _ = polish(objective, points, RANKING_STEPS)
         points = points[np.argsort(values, kind="stable")[:keep]]
-    points, values, moving = polish(objective, points, max_steps=FIRST_STEPS)
-    gain, agreed, ends = np.full(len(points), np.inf), np.zeros(len(points), bool), points.copy()
+    points, values, moving = polish(objective, points, FIRST_STEPS)
+    agreed, ends = np.zeros(len(points), bool), points.copy()
     for _ in range(ROUNDS):
         best = int(np.argmin(values))
-        excess = values / max(values[best], EXACT) - 1
-        same = excess <= AGREE
-        active = np.flatnonzero(moving & ~same & (excess <= np.minimum(NEAR, ROUNDS * gain)))
-        if moving[best] and gain[best] > GAIN:
-            active = np.append(active, best)
-        if not len(active):
-            break
-        start, before = points[active], values[active]
-        points[active], values[active], moving[active] = polish(
-            objective, points[active], second_derivatives=True, max_steps=ROUND_STEPS
-        )
-        for row, origin in zip(active, start, strict=True):
-            points[row], values[row] = extrapolated(objective, origin, points[row], values[row])
-        gain[active] = before / np.maximum(values[active], EXACT) - 1
-        ends[~agreed] = points[~agreed]
+        same = agree(values, len(objective.observed))
+        same[best] = False
         agreed |= same
         # Starts that agree would all end at the same value, so only the best continues.
         points[same], values[same], moving[same] = points[best], values[best], moving[best]
+        active = np.flatnonzero(moving & ~same & (values <= (1 + NEAR) * values[best]))
+        before, least = points[active], values[best]
+        points[active], values[active], moving[active] = polish(
+            objective, points[active], ROUND_STEPS, exact=True
+        )
+        for row, origin in zip(active, before, strict=True):
+            points[row], values[row] = extrapolated(objective, origin, points[row], values[row])
+        ends[~agreed] = points[~agreed]
+        if values.min() > (1 - GAIN) * least:
+            break
     return points, values, ends
 
 
@@ -233,19 +224,17 @@ def extrapolated(
     bound more and more slowly.
     """
     low, high, linear = objective.low, objective.high, objective.linear
-    direction = point - origin
+    # The distance to the nearer bound shrinks, or grows, by the factor of the last round.
     bound = np.where(point - low <= high - point, low, high)
     before, now = origin - bound, point - bound
     factor = np.divide(now, before, out=np.ones_like(before), where=before * now > 0)
     factor[:linear] = 1.0  # these are refitted
     with np.errstate(over="ignore"):
-        geometric = bound + now * factor ** LENGTHS[:, None]
-    # The same movement several times over; movements that multiply the distance to the nearer bound
-    # by the same factor several times; then each exponent in turn at the bound that it moves to.
-    straight = point + LENGTHS[:, None] * direction
-    to_bound = np.diag(np.where(direction > 0, high, low) - point)[linear:]
-    for candidates in (np.concatenate([straight, geometric]), None):
-        trial = np.clip(point + to_bound if candidates is None else candidates, low, high)
+        further = bound + now * factor ** LENGTHS[:, None]
+    # Each exponent in turn at the bound that it moves to.
+    to_bound = np.diag(np.where(point > origin, high, low) - point)[linear:]
+    for trial in (further, None):
+        trial = np.clip(point + to_bound if trial is None else trial, low, high)
         for _ in range(REFITS):
             trial, residuals = refit_linear(objective, trial)
         reached = objective.value(residuals)
@@ -266,100 +255,80 @@ def solutions(objective: Objective, best: Floats, ends: Floats) -> Floats:
     Where the table does not determine all parameters these differ; elsewhere by what the tolerance
     of the value allows. `ends` are those of `polish_best`, of the starts that agree.
     """
-    ends, reached, _ = polish(objective, ends, second_derivatives=True, max_steps=END_STEPS)
+    ends, reached, _ = polish(objective, ends, END_STEPS, exact=True)
     least = objective.value(objective.residuals(best[None]))
     same = agree(np.concatenate([least, reached]), len(objective.observed))[1:]
     return np.concatenate([best[None], ends[same]])
 
 
 def polish(
-    objective: Objective,
-    points: Floats,
-    *,
-    second_derivatives: bool = False,
-    max_steps: int = 150,
+    objective: Objective, points: Floats, steps: int, *, exact: bool = False
 ) -> tuple[Floats, Floats, Bools]:
-    """Descend from all points at once: points, values, and which have not converged."""
-    points = np.clip(points, objective.low, objective.high)
+    """Descend from all points at once: points, values, and which have not converged.
+
+    A step s solves ``(H + damping diag(J' W J)) s = -J' W r`` within the bounds. H is the matrix of
+    second derivatives where it is `exact`, and else that of Gauss and Newton.
+    """
+    low, high = objective.low, objective.high
+    points = np.clip(points, low, high)
     residuals = objective.residuals(points)
-    values = objective.value(residuals)
-    damping = np.full(len(points), 1e-2)
-    idle = np.where(np.isfinite(values), 0, PATIENCE)
-    for _ in range(max_steps):
-        active = np.flatnonzero(idle < PATIENCE)
+    values, damping = objective.value(residuals), np.full(len(points), LITTLE)
+    moving = np.isfinite(values)
+    for _ in range(steps):
+        active = np.flatnonzero(moving)
         if not len(active):
             break
-        trial, trial_residuals = _step(
-            objective, points[active], residuals[active], damping[active], second_derivatives
-        )
-        reached = objective.value(trial_residuals)
+        at, r = points[active], residuals[active]
+        gradient, jacobian, weights = objective.gradient(at, r)
+        scale = _floored((jacobian**2 @ weights[..., None])[..., 0])
+        # Beyond the threshold the Huber loss is linear in the residual and has no curvature.
+        matrix = (jacobian * (weights == 1)[:, None]) @ jacobian.mT
+        if exact:
+            fixed = (at == low) & (gradient > 0) | (at == high) & (gradient < 0)
+            matrix = _hessian(objective, at, scale, fixed)
+        matrix += np.eye(at.shape[1]) * ((damping[active, None] + 1e-15) * scale)[:, None]
+        moved = at + bounded_steps(matrix, gradient, low - at, high - at)
+        trial, r = refit_linear(objective, np.clip(moved, low, high))
+        reached = objective.value(r)
         gain = values[active] - reached
-        better = gain > 0
-        accepted = active[better]
         # A step with little damping that changes nothing is at the optimum already.
-        converged = (np.abs(gain) <= TOLERANCE * values[active]) & (damping[active] <= 1e-2)
-        idle[active] += np.where(converged, PATIENCE, 1)
-        idle[accepted[gain[better] > TOLERANCE * values[accepted]]] = 0
-        points[accepted], residuals[accepted] = trial[better], trial_residuals[better]
-        values[accepted] = reached[better]
+        converged = (np.abs(gain) <= TOLERANCE * values[active]) & (damping[active] <= LITTLE)
+        better = gain > 0
         damping[active] *= np.where(better, 0.25, 6.0)
-        np.clip(damping, 1e-14, 1e10, out=damping)
-    return points, values, idle < PATIENCE
+        moving[active] = ~converged & (damping[active] < MUCH)
+        accepted = active[better]
+        points[accepted], residuals[accepted] = trial[better], r[better]
+        values[accepted] = reached[better]
+    return points, values, moving
 
 
 def refit_linear(objective: Objective, points: Floats) -> tuple[Floats, Floats]:
     """Points and residuals with the linear parameters solved for again, exponents fixed.
 
-    One reweighted Gauss-Newton step.
+    One reweighted Gauss-Newton step, where that leads down.
     """
-    linear, unit = objective.linear, np.eye(objective.linear)
-    here = objective.residuals(points)
+    linear, here = objective.linear, objective.residuals(points)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         loss = np.exp(here + objective.observed)[:, None]
-        design = objective.design(points, objective.names[:linear])
+        jacobian = objective.design(points, objective.names[:linear]) / loss
         weights = objective.weights(here)[:, None]
-        jacobian = design / loss
-        matrix = (jacobian * weights) @ jacobian.mT
-        gradient = (jacobian @ (weights * here[:, None]).mT)[..., 0]
-    finite = np.isfinite(matrix).all((1, 2)) & np.isfinite(gradient).all(1)
-    finite &= matrix.any((1, 2))  # where nothing has departed from the start, amounts are free
-    gradient[~finite], matrix[~finite] = 0, unit
-    scale = np.diagonal(matrix, axis1=-2, axis2=-1)
-    scale = np.maximum(scale, 1e-12 * scale.max(-1, keepdims=True))
-    matrix = matrix + unit * (1e-10 * scale)[:, None]
-    low, high, amounts = objective.low[:linear], objective.high[:linear], points[:, :linear]
+        matrix = np.nan_to_num((jacobian * weights) @ jacobian.mT)
+        gradient = np.nan_to_num((jacobian @ (weights * here[:, None]).mT)[..., 0])
+    scale = _floored(np.diagonal(matrix, axis1=-2, axis2=-1))
+    matrix = matrix + np.eye(linear) * (1e-10 * scale)[:, None]
+    low, high, refitted = objective.low[:linear], objective.high[:linear], points.copy()
+    amounts = points[:, :linear]
     amounts = amounts + bounded_steps(matrix, gradient, low - amounts, high - amounts)
-    refitted = np.concatenate([np.clip(amounts, low, high), points[:, linear:]], axis=1)
-    if objective.law.coupled:  # the loss is not linear in the amounts: the step may lead too far
-        there = objective.residuals(refitted)
-        better = (objective.value(there) < objective.value(here))[:, None]
-        return np.where(better, refitted, points), np.where(better, there, here)
-    moved = ((refitted - points)[:, None, :linear] @ design)[:, 0]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return refitted, np.log(loss[:, 0] + moved) - objective.observed
+    refitted[:, :linear] = np.clip(amounts, low, high)
+    there = objective.residuals(refitted)
+    better = (objective.value(there) < objective.value(here))[:, None]
+    return np.where(better, refitted, points), np.where(better, there, here)
 
 
-def _step(
-    objective: Objective,
-    points: Floats,
-    residuals: Floats,
-    damping: Floats,
-    second_derivatives: bool,
-) -> tuple[Floats, Floats]:
-    """Points and residuals after a step; `damping` scales the diagonal of ``J' W J``."""
-    low, high = objective.low, objective.high
-    gradient, jacobian, weights = objective.gradient(points, residuals)
-    scale = (jacobian**2 @ weights[..., None])[..., 0]
-    scale = np.maximum(scale, 1e-12 * scale.max(-1, keepdims=True))
-    if second_derivatives:
-        fixed = (points == low) & (gradient > 0) | (points == high) & (gradient < 0)
-        matrix = _hessian(objective, points, scale, fixed)
-    else:
-        # Beyond the threshold the Huber loss is linear in the residual and has no curvature.
-        matrix = (jacobian * (weights == 1)[:, None]) @ jacobian.mT
-    matrix += np.eye(points.shape[1]) * ((damping[:, None] + 1e-15) * scale)[:, None]
-    moved = points + bounded_steps(matrix, gradient, low - points, high - points)
-    return refit_linear(objective, np.clip(moved, low, high))
+def _floored(scale: Floats) -> Floats:
+    """Scales of parameters, of which some may have no effect."""
+    most = scale.max(-1, keepdims=True)
+    return np.where(most > 0, np.maximum(scale, 1e-12 * most), 1.0)
 
 
 def _hessian(objective: Objective, points: Floats, scale: Floats, fixed: Bools) -> Floats:
@@ -395,15 +364,9 @@ def bounded_steps(matrix: Floats, gradient: Floats, low: Floats, high: Floats) -
     for _ in range(4):
         slope = free * (gradient + (matrix @ np.where(free, 0, step)[..., None])[..., 0])
         block = matrix * (free[:, :, None] & free[:, None, :]) + unit * ~free[:, None]
-        try:
-            solved = np.linalg.solve(block, -slope[..., None])[..., 0]
-        except np.linalg.LinAlgError:  # a coordinate without effect
-            size = np.trace(block, axis1=1, axis2=2)[:, None, None] + np.finfo(float).tiny
-            solved = np.linalg.solve(block + 1e-12 * size * unit, -slope[..., None])[..., 0]
-        step = np.where(free, solved, step)
-        inside = np.clip(step, low, high)
-        outside = free & (inside != step)
-        step = inside
+        solved = np.where(free, np.linalg.solve(block, -slope[..., None])[..., 0], step)
+        step = np.clip(solved, low, high)
+        outside = free & (step != solved)
         if not outside.any():
             break
         free &= ~outside

@@ -9,35 +9,20 @@ from typing import Literal, Never
 import numpy as np
 import pandas as pd
 
-from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.common.errors import FitError, FitWarning, TableError, unknown
-from bayeslaw.common.files import models_dir
+from bayeslaw.common.errors import FitError, FitWarning, unknown
 from bayeslaw.common.formatting import count, digits
 from bayeslaw.common.progress import step
-from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
+from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
+from bayeslaw.huber.bases import for_table
 from bayeslaw.huber.descent import Objective, agree, polish_best, screened_starts, solutions
-from bayeslaw.laws.adjustments import (
-    ANNEALED,
-    RATE,
-    UNIQUE,
-    Bases,
-    base_table,
-    log_slopes,
-    total_tokens,
-)
+from bayeslaw.laws.adjustments import RATE, UNIQUE
 from bayeslaw.laws.fits import FitOfLaw
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.tables.table import LossTable, frame_of, from_frame, is_synthetic, require_table
-from bayeslaw.tables.validation import (
-    BASE_LOSSES,
-    COVARIATES,
-    canonical,
-    check_rows,
-    label_texts,
-    missing_columns,
-)
+from bayeslaw.tables.table import LossTable, frame_of, is_synthetic
+from bayeslaw.tables.validation import COVARIATES, canonical, check_rows
 
 STARTS, POLISH = 64, 3
 """Defaults of the starts that are screened and polished, for each exponent of the law."""
@@ -47,41 +32,11 @@ BEYOND = 10
 """Factor beyond the training rows at which forecasts of starts that agree are compared."""
 SAME = 1e-4
 """Forecasts are unique if starts that agree forecast log losses that differ by less than this."""
-BASES_DELTA, BASES_STARTS, BASES_POLISH = 0.01, 64, 6
-"""Huber threshold, starts screened and starts polished in fits to the losses of bases.
-
-Losses of bases of one kind differ by less than a per cent."""
 WIDE = 0.01
 """Relative width from which the range of a parameter is shown."""
 
 type Bounds = Literal["paper", "prior"]
 """Bounds of the parameters in a Huber fit."""
-
-
-def described(law: Law, table: LossTable | None, at: Mapping[str, float]) -> Shown:
-    synthetic = is_synthetic(table)
-    blocks: list[Block] = [Note(SYNTHETIC, "synthetic")] if synthetic else []
-    blocks += [] if table is None else [f"fitted to {table}"]
-    blocks += [Note(law.note, "caution")] if law.note else []
-    document = {
-        "law": law.name,
-        "title": law.title,
-        "table": table.name if table else None,
-        "train": table.selection or None if table else None,
-        "rows_train": len(table) if table else None,
-        "synthetic": synthetic,
-        "token_unit": law.token_unit,
-        "reference_point": law.point(at),
-    }
-    shown = Shown(f"{law.name}: {law.title}", blocks, document)
-    return shown.adding(held=dict(law.held), left_out=list(law.left_out)) if law.held else shown
-
-
-def units(law: Law, at: Mapping[str, float]) -> str:
-    """The unit of tokens and the reference point of a fit, in words."""
-    unit = "1 token" if law.token_unit == 1 else f"{law.token_unit:g} tokens"
-    point = ", ".join(f"{n} {count(v)}" for n, v in law.point(at).items())
-    return f"D in units of {unit}; reference point {point}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -196,7 +151,10 @@ class PointFit(Showing, FitOfLaw):
         if self.table is not None:
             check_rows(canonical(frame_of(table), "rows", ()), "rows", self.table.frame)
         lowest, highest = self.span(table)
-        return frame_of(table).assign(
+        frame = frame_of(table)
+        if is_synthetic(self.table) and "synthetic" not in frame:
+            frame = frame.assign(synthetic=True)
+        return frame.assign(
             prediction=self.predict(table),
             lowest=lowest,
             highest=highest,
@@ -225,13 +183,13 @@ class PointFit(Showing, FitOfLaw):
 
     def heading(self) -> Shown:
         """The law, its training rows and the optimum, without the parameters."""
-        shown = described(self.law, self.table, self.at)
+        shown = self.law.described(self.table, self.at)
         agreeing = round(self.agreeing * self.polished)
         words = f"mean Huber loss {self.objective:.6g} (delta {self.delta:g}); "
         words += f"{agreeing} of {self.polished} starts agree"
         if self.law.paper_bounds:
             words += f"; bounds of the {'priors' if self.bounds == 'prior' else self.bounds}"
-        blocks: list[Block] = [*shown.blocks, words, units(self.law, self.at)]
+        blocks: list[Block] = [*shown.blocks, words, self.law.units(self.at)]
         if self.at_bounds:
             hit = ", ".join(f"{n} = {v:g}" for n, v in self.at_bounds.items())
             blocks.append(Note(f"On a bound: {hit}; the optimum is not interior.", "refuse"))
@@ -393,29 +351,44 @@ def fit_huber(
             best = int(np.argmin(values))
     if not np.isfinite(values[best]):
         raise FitError(f"{table.name}: no start of {law.name} gave a finite objective.")
-    at_bounds = objective.on_bound(points[best])
-    if at_bounds:
-        names = ", ".join(f"{name} = {value:g}" for name, value in at_bounds.items())
-        warnings.warn(
-            f"{law.name} on {table.name}: the optimum lies on a bound ({names}).",
-            FitWarning,
-            stacklevel=2,
-        )
     agreeing = agree(values, len(table))
     same = solutions(objective, points[best], ends[agreeing])
+    says = "the optimum lies on a bound ({})"
+    return fit_at(same, objective, law, table, says, starts, agreeing, bounds=bounds)
+
+
+def fit_at(
+    points: Floats,
+    objective: Objective,
+    law: Law,
+    table: LossTable,
+    says: str,
+    starts: int,
+    agreeing: Bools,
+    *,
+    bounds: Bounds,
+    rtol: float = 1e-9,
+) -> PointFit:
+    """The fit at the first of some points of one value; a warning `says` if it is on a bound."""
+    at_bounds = objective.on_bound(points[0], rtol)
+    if at_bounds:
+        names = ", ".join(f"{name} = {value:g}" for name, value in at_bounds.items())
+        words = f"{law.name} on {table.name}: {says.format(names)}."
+        warnings.warn(words, FitWarning, stacklevel=4)
+    known = [objective.paper(point) for point in points]
     return PointFit(
         law=law,
-        parameters=objective.paper(points[best]),
+        parameters=known[0],
         at=objective.at,
-        objective=float(values[best]) / len(table),
-        delta=delta,
+        objective=float(objective.value(objective.residuals(points[:1]))[0]) / len(table),
+        delta=objective.delta,
         starts=starts,
-        polished=len(points),
+        polished=len(agreeing),
         agreeing=float(agreeing.mean()),
         at_bounds=at_bounds,
         table=table,
         bounds=bounds,
-        solutions=[objective.paper(point) for point in same],
+        solutions=known,
     )
 
 
@@ -427,64 +400,3 @@ def _unique(objective: Objective, best: Floats, ends: Floats) -> bool:
     far = [{**x, c: x[c] + math.log(BEYOND)} for c in columns]
     logs = [np.log(objective.law.loss(named, rows, objective.at)) for rows in far]
     return float(np.ptp(logs, axis=1).max()) < SAME
-
-
-def for_table(law: Law, table: LossTable, *, whole: bool = False) -> Law:
-    """The law with what the columns of a table call for.
-
-    Unless it is to be `whole`, it is without what rows that agree in a column do not determine.
-    With `unique_tokens` it has a term of repetition, with rows that are `annealed` and others that
-    are not, an offset of the latter, and with several values of `rate` a best one. One that starts
-    from the base has what the table says of bases: both losses of these are
-    fitted by Chinchilla's law of N and D = P N.
-    """
-    require_table(table)
-    if not {*law.columns} <= {*table.frame.columns}:
-        lacking = missing_columns(table.frame, law.needs)
-        names = sorted(path.stem for path in models_dir().glob("*.toml"))
-        able = [n for n in names if not missing_columns(table.frame, load_law(n).columns)]
-        raise TableError(
-            f"{table.name}: {lacking} Laws that need only columns that are there: "
-            f"{', '.join(able) or 'none'}."
-        )
-    law = law if whole else law.for_rows(table.frame, table.name)
-    law = law.repeating() if UNIQUE in table.frame else law
-    if ANNEALED in table.frame and table.frame[ANNEALED].nunique() == 2:
-        law = law.annealing()
-    if RATE in table.frame and table.frame[RATE].nunique() > 1:
-        law = law.tuned()
-    if law.departure is None or law.bases is not None:
-        return law
-    bases, chinchilla = base_table(table.frame, table.baselines, table.name), load_law("chinchilla")
-    free = max(len(bases) - len(chinchilla.parameters), 1)
-    parameters, errors, residuals = {}, {}, []
-    for column in BASE_LOSSES:
-        frame = total_tokens(bases).assign(loss=bases[column], run=np.arange(len(bases)))
-        rows = from_frame(frame, f"bases of {table.name}", loss_unit="nats")
-        objective = Objective(chinchilla, rows, BASES_DELTA)
-        starts = screened_starts(objective, BASES_STARTS, 0)
-        points, values, _ = polish_best(objective, starts, BASES_POLISH)
-        best = points[int(np.argmin(values))]
-        parameters[column] = objective.paper(best)
-        residuals.append(-objective.residuals(best[None])[0])
-        slopes = log_slopes(chinchilla, parameters[column], frame)
-        variance = (residuals[-1] ** 2).sum() / free
-        errors[column] = _rows(variance * np.linalg.pinv(slopes @ slopes.T, hermitian=True))
-    spread = _rows(np.array(residuals) @ np.array(residuals).T / free)
-    known = {}
-    if "base" in bases:
-        numbers = bases.set_index(label_texts(bases["base"]))[["params", "ptpp", *BASE_LOSSES]]
-        numbers = numbers[numbers.index.notna()].astype(float)
-        differ = ~np.isclose(numbers, numbers.groupby(level=0).transform("first"), 1e-6, 0).all(1)
-        if differ.any():
-            raise TableError(
-                f"{table.name}: base {numbers.index[differ][0]} has several params, ptpp, "
-                "start_loss or base_loss; give each pre-trained model a label of its own."
-            )
-        known = {base: tuple(own) for base, *own in numbers.itertuples()}
-    law = replace(law, bases=Bases(known, chinchilla, parameters, spread, errors))
-    return law if whole else law.for_bases(table)
-
-
-def _rows(matrix: Floats) -> tuple[tuple[float, ...], ...]:
-    return tuple(map(tuple, matrix.tolist()))

@@ -14,7 +14,8 @@ import xarray as xr
 from bayeslaw.common.arrays import Floats, Model
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, LawError, TableWarning, argument, unknown
-from bayeslaw.huber.point_fit import PointFit, for_table
+from bayeslaw.huber.bases import for_table
+from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.modes import fit_map
 from bayeslaw.inference.pools import Pool, member_laws
 from bayeslaw.inference.posterior import Posterior
@@ -38,7 +39,7 @@ from bayeslaw.model.spec import Data, Spec, make_data, make_spec
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import row_numbers
 
-SHORT: PosteriorSettings = {
+SHORT_REFIT: PosteriorSettings = {
     "chains": 2,
     "draws": 300,
     "tune": 300,
@@ -146,7 +147,7 @@ def fit(
         Say what is done: on one bar on a terminal or in a notebook, and in lines on stderr
         elsewhere. By default only on a terminal or in a notebook.
     retry : bool
-        Whether to sample with a target acceptance of .99 after divergent transitions, and once more
+        Whether to sample with smaller steps after too many divergent transitions, and once more
         if the convergence check fails; on by default.
 
     Returns
@@ -321,12 +322,12 @@ def refit(
 ) -> Posterior:
     """Posterior by one short run on one core, whether or not it passes the convergence check.
 
-    Settings are those of `bayeslaw.fit`, by default `SHORT`. A spec, such as that of the posterior
-    to be updated, has its own discrepancy and random effects.
+    Settings are those of `bayeslaw.fit`, by default `SHORT_REFIT`. A spec, such as that of a
+    posterior to be updated, has its own discrepancy and random effects.
     """
     others = {n: settings.pop(n) for n in ("priors", "likelihood", "delta") if n in settings}
     rest: ModelSettings = settings
-    chosen = make_settings({**SHORT, **rest, "cores": 1, "retry": False}, seed=seed, **others)
+    chosen = make_settings({**SHORT_REFIT, **rest, "cores": 1, "retry": False}, seed=seed, **others)
     spec = law if isinstance(law, Spec) else specify(law, table, chosen)
     return fit_spec(spec, table, chosen)
 

@@ -24,7 +24,7 @@ from bayeslaw.tables.table import is_synthetic, write_frame
 from bayeslaw.tables.validation import COLUMNS, COVARIATES, LABELS, distinct
 
 KINDS = ("predictive", "latent")
-LEVELS = (0.5, 0.8, 0.9)
+BAND_LEVELS = (0.5, 0.8, 0.9)
 
 
 def ends(level: float) -> list[float]:
@@ -37,6 +37,16 @@ def ends(level: float) -> list[float]:
 def band_columns(level: float) -> list[str]:
     """Columns with the ends of a central band, such as ``lower_90`` and ``upper_90``."""
     return [f"{side}_{100 * level:g}" for side in ("lower", "upper")]
+
+
+def inside(frame: pd.DataFrame, levels: Sequence[float]) -> pd.DataFrame:
+    """Whether losses lie inside their bands: `inside_90` and so on, missing without a loss."""
+    loss, marks = frame["loss"], {}
+    for level in levels:
+        lower, upper = (frame[column] for column in band_columns(level))
+        marks[f"inside_{100 * level:g}"] = loss.between(lower, upper)
+    found = pd.DataFrame(marks, frame.index)
+    return found.astype("boolean").where(loss.notna(), axis=0) if loss.hasnans else found
 
 
 def band_table(frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[float]) -> Table:
@@ -56,16 +66,17 @@ def band_table(frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[
         name = f"{100 * level:g}"
         band = frame[low].map(f"{{:{loss}}}".format) + "–" + frame[high].map(f"{{:{loss}}}".format)
         if measured:
-            band += np.where(frame[f"inside_{name}"].astype(bool), "  in", " out")
+            band += frame[f"inside_{name}"].map({True: "  in", False: " out"})
         columns[f"{name} % band"] = band
     if "position" in frame and frame["position"].nunique() > 1:
         columns["position"] = frame["position"]
     if "decades" in frame and frame["decades"].any():
         columns["decades"] = frame["decades"]
-    formats: dict[str, Format] = {c: count for c in covariates if c != "row"}
+    formats: dict[str, Format] = {c: count for c in covariates if c not in ("row", *LABELS)}
     formats |= {"loss": loss, "median": loss, "error": "{:+.1f} %".format, "decades": ".2f"}
     shown = pd.DataFrame(columns).reset_index(drop=True)
-    return Table(shown, "", formats, ("decades", "error", "position"), ("position",))
+    left = ("position", *LABELS)
+    return Table(shown, "", formats, ("decades", "error", "position"), left)
 
 
 def inside_words(frame: pd.DataFrame, levels: Sequence[float]) -> str:
@@ -146,6 +157,12 @@ class Forecast(Showing):
         return tuple(dict.fromkeys([*LABELS, *(effects.level(name).column for name in levels)]))
 
     @property
+    def synthetic(self) -> bool:
+        """Whether losses of the rows, or those fitted, are simulated."""
+        tables = [fit.table for fit in self.fits.values()]
+        return is_synthetic(self.frame) or any(map(is_synthetic, tables))
+
+    @property
     def samples(self) -> Floats:
         """Draws as an array of shape (draws, rows), chain by chain."""
         flat = self.draws.transpose("chain", "draw", "row").values.reshape(-1, len(self.frame))
@@ -160,7 +177,7 @@ class Forecast(Showing):
         """Quantiles of the loss in nats per token, shape (quantiles, rows)."""
         return np.asarray(np.quantile(self.samples, np.atleast_1d(q), axis=0))
 
-    def bands(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
+    def bands(self, levels: Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
         """Central posterior predictive intervals as a tidy data frame.
 
         One row per row of the forecast and level, such as 0.9 for a 90 % band: `row`, the
@@ -177,15 +194,18 @@ class Forecast(Showing):
             parts.append(rows.assign(**band, **marks))
         return pd.concat(parts, ignore_index=True)
 
-    def to_frame(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
+    def to_frame(self, levels: Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
         """The rows of the forecast with their bands.
 
         The columns of the table or grid; `median`, and `lower_90`, `upper_90` and so on of each
-        level, in nats per token; `position` and `decades` of `positions`.
+        level, in nats per token; `inside_90` and so on beside a measured loss; `position` and
+        `decades` of `positions`.
         """
         frame = self.frame.assign(median=self.median)
         for level in levels:
             frame[band_columns(level)] = self.quantile(ends(level)).T
+        if "loss" in frame:
+            frame = pd.concat([frame, inside(frame, levels)], axis=1)
         return frame.assign(**self._marks())
 
     def shown(self, levels: Sequence[float] = (0.5, 0.9)) -> Shown:
@@ -198,8 +218,6 @@ class Forecast(Showing):
         """
         frame, rows = self.to_frame(levels), len(self.frame)
         measured = "loss" in frame
-        for n in (f"{100 * level:g}" for level in levels) if measured else ():
-            frame[f"inside_{n}"] = frame["loss"].between(frame[f"lower_{n}"], frame[f"upper_{n}"])
         laws = [fit.law for fit in self.fits.values()]
         used = [*(self.columns or COVARIATES)]
         used += [UNIQUE] * any(law.repetition for law in laws)
@@ -213,7 +231,7 @@ class Forecast(Showing):
         if self.fits:
             far = evidence(self.positions, self.columns)[1]
         blocks: list[Block] = [Note(far, "no evidence")] * bool(far)
-        blocks += [Note(SYNTHETIC, "synthetic")] * is_synthetic(self.frame)
+        blocks += [Note(SYNTHETIC, "synthetic")] * self.synthetic
         if not self.convergence.ok:
             blocks.append(Note(str(self.convergence), "refuse"))
         if constant:
@@ -224,25 +242,33 @@ class Forecast(Showing):
         if other := [c for c in COVARIATES if c in frame and c not in known]:
             text = f"The fit does not know {' and '.join(other)}: the forecast is the same at any."
             blocks.append(Note(text, "caution"))
-        blocks.append(band_table(frame, [c for c in used if c not in constant], levels))
+        told = [c for c in used if c not in constant]
+        if frame.duplicated(used).any():
+            # Rows that differ in no covariate are told apart by their run or base.
+            told = [*[c for c in ("run", "base") if c in frame][:1], *told]
+        blocks.append(band_table(frame, told, levels))
         blocks += [inside_words(frame, levels)] if measured else []
         document = {
             "kind": self.kind,
             "levels": list(levels),
             "positions": words,
             "evidence": far or None,
+            "synthetic": self.synthetic,
             "rows": frame.to_dict("records"),
         }
         figures = ("observed", "coverage") if measured else ()
         title = f"Forecast of {rows} row{'s' * (rows != 1)}: {kind}, nats per token"
         return Shown(title, blocks, document, figures)
 
-    def write(self, path: str | Path, levels: Sequence[float] = LEVELS) -> None:
+    def write(self, path: str | Path, levels: Sequence[float] = BAND_LEVELS) -> None:
         """Write `to_frame` as Parquet if the path ends in ``.parquet``, otherwise as CSV."""
         write_frame(self.to_frame(levels), path)
 
     def _marks(self) -> dict[str, Any]:
-        """Columns of every exported table: the rows' positions, and why the fit has failed."""
+        """Columns of every exported table: positions, and what a reader must know of the fit."""
         positions, failures = self.positions, self.convergence.failures
-        marks = {c: positions[c].to_numpy() for c in ("position", "decades") if c in positions}
+        marks: dict[str, Any] = {
+            c: positions[c].to_numpy() for c in ("position", "decades") if c in positions
+        }
+        marks |= {"synthetic": True} if self.synthetic and "synthetic" not in self.frame else {}
         return marks | ({"unconverged": "; ".join(failures)} if failures else {})

@@ -1,6 +1,6 @@
 """The mode of a posterior density: maximum a posteriori estimates."""
 
-import warnings
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,19 +9,21 @@ from scipy.special import logit
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.common.errors import FitWarning
 from bayeslaw.huber.descent import AGREE, Objective, screened_starts
-from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.model.building import build
-from bayeslaw.model.coordinates import on_the_line
-from bayeslaw.model.spec import Spec, make_data
+from bayeslaw.huber.point_fit import PointFit, fit_at
+from bayeslaw.laws.priors import FLOOR, Prior
+from bayeslaw.laws.tape import FUNCTIONS as F
+from bayeslaw.laws.tape import Tape, stack
+from bayeslaw.model.coordinates import FLAT, log_prior_of_floor, on_the_line
+from bayeslaw.model.machine import assemble, run, value_and_gradient
+from bayeslaw.model.spec import Data, Spec, make_data
 from bayeslaw.tables.table import LossTable
 
 DIFFERENCE = 1e-6
 """Step of the central differences of the gradient that give second derivatives."""
 SCREENED, CLIMBED = 512, 8
 """Starts that are screened, and of those, the best from which the density is climbed."""
-FLAT = 1e-7
+GRADIENT = 1e-7
 """Largest gradient of the log density at a mode."""
 
 
@@ -31,25 +33,18 @@ def fit_map(spec: Spec, table: LossTable, *, delta: float = DELTA, seed: int = 0
     The density is taken without the Jacobian of the sampler's transforms, so under flat priors and
     the ``huber`` likelihood the mode is the Huber minimiser within the bounds of the priors
     (``bounds="prior"`` of `fit_huber`). Starts are those of `fit_huber`, before any descent; each
-    ascends on PyMC's own gradient.
+    ascends on the exact gradient.
     """
-    import pymc as pm
-    import pytensor.tensor as pt
-
     law, objective = spec.law, Objective(spec.law, table, delta)
-    model = build({"": make_data(spec, table)})
-    names = [rv.name for rv in model.free_RVs]
-    of_prior = [spec.likelihood.parameters.get(name, name) for name in names]
-    supports = [
-        spec.priors[name].support if name in spec.priors else (-np.inf, np.inf) for name in of_prior
-    ]
-    free = [model.rvs_to_values[rv] for rv in model.free_RVs]
-    density = model.logp(jacobian=False)
-    evaluate = pm.compile(free, [density, *pt.grad(density, free)])
+    names = [*law.coordinates, "sigma", *spec.likelihood.parameters]
+    of_prior = {name: spec.likelihood.parameters.get(name, name) for name in names}
+    priors = {name: spec.priors.get(prior, FLAT) for name, prior in of_prior.items()}
+    supports = [prior.support for prior in priors.values()]
+    density = _density(make_data(spec, table), priors)
 
     def down(point: Floats) -> tuple[float, Floats]:
-        value, *gradient = evaluate(*point)
-        return (-float(value), -np.array(gradient)) if np.isfinite(value) else (np.inf, 0 * point)
+        value, gradient = density(point)
+        return -value, -gradient
 
     def hessian(point: Floats) -> Floats:
         steps = DIFFERENCE * np.eye(len(point))
@@ -68,7 +63,8 @@ def fit_map(spec: Spec, table: LossTable, *, delta: float = DELTA, seed: int = 0
         values = [q.get(name, one) for name, one in zip(names, ones, strict=True)]
         return np.array([_unconstrained(*pair) for pair in zip(values, supports, strict=True)])
 
-    newton: Any = {"jac": True, "hess": hessian, "method": "trust-exact", "options": {"gtol": FLAT}}
+    options = {"gtol": GRADIENT}
+    newton: Any = {"jac": True, "hess": hessian, "method": "trust-exact", "options": options}
     rows = screened_starts(objective, SCREENED, seed)[:CLIMBED]
     ends = [minimize(down, start(row), **newton) for row in rows]
     ends.sort(key=lambda end: end.fun)
@@ -78,31 +74,37 @@ def fit_map(spec: Spec, table: LossTable, *, delta: float = DELTA, seed: int = 0
     for end in ends[: agree.sum()]:
         pairs = zip(names, supports, end.x, strict=True)
         q = {name: on_the_line(support, value)[0] for name, support, value in pairs}
-        same.append(law.amounts(q, objective.at))
-    solutions = [{n: float(v) for n, v in law.rescale(p, objective.at).items()} for p in same]
-    vector = objective.point(same[0])
-    bounds = objective.on_bound(vector, rtol=1e-4)
-    if bounds:
-        hit = ", ".join(f"{name} = {value:g}" for name, value in bounds.items())
-        warnings.warn(
-            f"{law.name} on {table.name}: the mode runs to a bound ({hit}); it is not interior.",
-            FitWarning,
-            stacklevel=3,
-        )
-    return PointFit(
-        law=law,
-        parameters=solutions[0],
-        at=objective.at,
-        objective=float(objective.value(objective.residuals(vector[None]))[0]) / len(table),
-        delta=delta,
-        starts=SCREENED,
-        polished=len(ends),
-        agreeing=float(agree.mean()),
-        at_bounds=bounds,
-        table=table,
-        bounds="prior",
-        solutions=solutions,
+        same.append(objective.point(law.amounts(q, objective.at)))
+    says = "the mode runs to a bound ({}); it is not interior"
+    return fit_at(
+        *(np.array(same), objective, law, table, says, SCREENED, agree), bounds="prior", rtol=1e-4
     )
+
+
+def _density(data: Data, priors: Mapping[str, Prior]) -> Callable[[Floats], tuple[float, Floats]]:
+    """Log density of parameters with some priors, and its gradient, on the real line."""
+    spec, law, at, tape = data.spec, data.law, data.at, Tape()
+    point, x = tape.input("point", len(priors)), data.x
+    z = [point.view(k, (1, 1)) for k in range(len(priors))]
+    pairs = zip(priors.items(), z, strict=True)
+    q = {name: on_the_line(prior.support, node)[0] for (name, prior), node in pairs}
+    amounts = law.amounts(q, at, F)
+    loss = law.loss(amounts, {name: tape.constant(x[name]) for name in x}, at, F)
+    residuals = tape.constant(data.observed) - F.log(loss)
+    total = F.sum(spec.likelihood.log_density(residuals, q["sigma"], q, F))
+    total = total + log_prior_of_floor(spec.priors, amounts["E"], q["L_ref"])
+    for name, prior in priors.items():
+        total = total + prior.log_density(q[name], F)
+    # The floor follows from the others, so nothing else keeps it within the support of its prior.
+    relative = FLOOR in spec.priors
+    floor = amounts["E"] / q["L_ref"] if relative else amounts["E"]
+    low, high = spec.priors[FLOOR if relative else "E"].support
+    total = total + F.log((floor > low) * 1.0) + F.log((floor < high) * 1.0)
+    program = assemble(tape, [total, stack(tape.gradient(total, z), 1)])
+    (value, _), (gradient, _) = program.outputs
+    run(program.once, program.index, program.memory)
+    own = program.code, program.index, program.memory
+    return lambda place: value_and_gradient(*own, place, value, gradient)
 
 
 def _unconstrained(value: float, support: tuple[float, float]) -> float:

@@ -14,10 +14,10 @@ import xarray as xr
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import FileError, FitError, LawError
 from bayeslaw.common.shown import Note, Showing, Shown
-from bayeslaw.huber.point_fit import PointFit, described, units
+from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference import storage
 from bayeslaw.inference.convergence import Convergence
-from bayeslaw.inference.forecast import LEVELS, Forecast
+from bayeslaw.inference.forecast import BAND_LEVELS, Forecast
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.hull import warn_beyond
@@ -51,7 +51,7 @@ class StackedForecast(Forecast):
         mean = (weights * medians).sum(0)
         return np.asarray(np.sqrt((weights * (medians - mean) ** 2).sum(0)))
 
-    def to_frame(self, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
+    def to_frame(self, levels: Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
         """Like `Forecast.to_frame`, with the column `between`."""
         return super().to_frame(levels).assign(between=self.between)
 
@@ -91,7 +91,7 @@ class Pool(Showing):
         heads = {name: member.heading() for name, member in self.members.items()}
         first = self.first
         said = first.heading().document
-        blocks = list(described(replace(first.law, held={}), first.table, first.at).blocks)
+        blocks = list(replace(first.law, held={}).described(first.table, first.at).blocks)
         for name, member in self.members.items():
             note = member.law.note
             blocks += [Note(f"{name}: {note}", "caution")] if note else []
@@ -121,7 +121,7 @@ class Pool(Showing):
         for name, member in self.members.items():
             # The pool's heading has said all that a member's says, but for its units.
             head, parameters = member.heading(), member.parameters()
-            blocks = [units(member.law, member.at), "", *parameters.blocks]
+            blocks = [member.law.units(member.at), "", *parameters.blocks]
             whole += Shown(head.title, blocks, figures=parameters.figures)
             documents[name] = {**head.document, **parameters.document}
         return whole.adding(members=documents)

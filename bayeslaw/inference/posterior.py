@@ -14,7 +14,6 @@ import xarray as xr
 from bayeslaw.common.arrays import Model
 from bayeslaw.common.errors import FitError, LawError, unknown
 from bayeslaw.common.shown import Block, Note, Showing, Shown, Table
-from bayeslaw.huber.point_fit import described, units
 from bayeslaw.inference import storage
 from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.inference.forecast import KINDS, Forecast
@@ -179,9 +178,9 @@ class Posterior(Showing, FittedLaw):
     def heading(self) -> Shown:
         """The law, its training rows, the model and convergence, without the parameters."""
         spec, state = self.spec, self.convergence
-        shown = described(self.law, self.table, self.at)
+        shown = self.law.described(self.table, self.at)
         gate = Note(str(state), "ok" if state.ok else "refuse")
-        blocks: list[Block] = [*shown.blocks, *self.how(), units(self.law, self.at), gate]
+        blocks: list[Block] = [*shown.blocks, *self.how(), self.law.units(self.at), gate]
         return replace(shown, blocks=blocks).adding(
             likelihood=spec.likelihood.kind,
             discrepancy=spec.discrepancy.kind,

@@ -38,9 +38,9 @@ STARTS, STEPS, LARGE = 6, 1000, 1e10
 """Ascents to the mode, most steps of one, and minus the log density where it is not finite."""
 DIFFERENCE = 1e-4
 """Step of the differences of the gradient that give second derivatives."""
-SHORT = 20_000
+PARALLEL_WORK = 20_000
 """Rows times weights up to which chains run one after another."""
-ROWS = 40
+CHECKED_ROWS = 40
 """Fitted rows at which the convergence of log losses is checked."""
 WIDEST = 2.0
 """Largest standard deviation by the curvature: priors are not wider on the real line."""
@@ -234,7 +234,7 @@ def _checked(density: Density, values: Mapping[str, Floats]) -> tuple[xr.Dataset
         for walk in law.walks:
             steps = values[f"{prefix}{walk.steps}"]
             q[walk.steps] = steps.reshape(-1, 1, steps.shape[-1])
-        rows = np.unique(np.linspace(0, len(data) - 1, ROWS).astype(int))
+        rows = np.unique(np.linspace(0, len(data) - 1, CHECKED_ROWS).astype(int))
         amounts = law.amounts(q, at)
         loss = data.law.loss(amounts, {name: v[rows] for name, v in data.x.items()}, at)
         used[f"{prefix}log_loss"] = (*by_draw, f"{prefix}row"), np.log(loss).reshape(*shape, -1)
@@ -332,7 +332,7 @@ def _run(
     )
     # Threads would wait for each other where a gradient is short.
     work = sum(map(len, density.domains.values())) * len(density.weights)
-    cores = (os.process_cpu_count() or 1) if work > SHORT else 1
+    cores = (os.process_cpu_count() or 1) if work > PARALLEL_WORK else 1
     sampler = nutpie.sample(
         model,
         draws=draws,

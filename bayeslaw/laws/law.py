@@ -24,6 +24,8 @@ import pandas as pd
 from bayeslaw.common.arrays import Namespace
 from bayeslaw.common.errors import LawError, TableError, argument
 from bayeslaw.common.files import digest
+from bayeslaw.common.formatting import count
+from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
 from bayeslaw.laws.adjustments import (
     BEST,
     COST,
@@ -49,7 +51,7 @@ from bayeslaw.laws.adjustments import (
 from bayeslaw.laws.deviations import START, WHOLE, Deviation, Knots, Walk
 from bayeslaw.laws.priors import FLOOR, NOISE, Prior, floor_with
 from bayeslaw.laws.terms import COLUMN, ORIGIN, Array, Term, Values
-from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.table import LossTable, is_synthetic
 from bayeslaw.tables.validation import COVARIATES, canonical
 
 CLIP = 1e-9
@@ -415,6 +417,32 @@ class Law:
         if self.left_out:
             words += f"; without {', '.join(self.left_out)}, part of the floor or of coefficients"
         return f"{words}."
+
+    def described(self, table: LossTable | None, at: Mapping[str, float]) -> Shown:
+        """What a fit of the law says first: the law, the table and its selection."""
+        synthetic = is_synthetic(table)
+        blocks: list[Block] = [Note(SYNTHETIC, "synthetic")] if synthetic else []
+        blocks += [] if table is None else [f"fitted to {table}"]
+        blocks += [Note(self.note, "caution")] if self.note else []
+        document: dict[str, object] = {
+            "law": self.name,
+            "title": self.title,
+            "table": table.name if table else None,
+            "train": table.selection or None if table else None,
+            "rows_train": len(table) if table else None,
+            "synthetic": synthetic,
+            "token_unit": self.token_unit,
+            "reference_point": self.point(at),
+        }
+        if self.held:
+            document |= {"held": dict(self.held), "left_out": list(self.left_out)}
+        return Shown(f"{self.name}: {self.title}", blocks, document)
+
+    def units(self, at: Mapping[str, float]) -> str:
+        """The unit of tokens and the reference point of a fit, in words."""
+        unit = "1 token" if self.token_unit == 1 else f"{self.token_unit:g} tokens"
+        point = ", ".join(f"{n} {count(v)}" for n, v in self.point(at).items())
+        return f"D in units of {unit}; reference point {point}"
 
     @property
     def settled(self) -> "Law":

@@ -8,13 +8,24 @@ from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
-from bayeslaw.common.errors import LawError, unknown
+from bayeslaw.common.errors import LawError, TableError, unknown
 from bayeslaw.common.files import models_dir, named_file
 from bayeslaw.common.formatting import as_tuples
-from bayeslaw.laws.adjustments import OFFSET_PRIORS, RATE_PRIORS, REPEATS, Bases, Departure
+from bayeslaw.laws.adjustments import (
+    ANNEALED,
+    OFFSET_PRIORS,
+    RATE,
+    RATE_PRIORS,
+    REPEATS,
+    UNIQUE,
+    Bases,
+    Departure,
+)
 from bayeslaw.laws.law import KAPPA, Law
 from bayeslaw.laws.priors import FLOOR, FLOORS, NOISE, check_supports, one_floor, parse_priors
 from bayeslaw.laws.terms import LETTERS, Term
+from bayeslaw.tables.table import LossTable, require_table
+from bayeslaw.tables.validation import missing_columns
 
 _SETTINGS = ("title", "reference", "token_unit", "ratio", "coupled")
 _NUMBERS = ("bounds", "paper_bounds", "typical")
@@ -48,6 +59,28 @@ def load_law(law: "str | Path | Law") -> Law:
         return parse_law(path.read_text(encoding="utf-8"), path.stem, str(path))
     except UnicodeDecodeError as error:
         raise LawError(f"{path}: not valid TOML: {error}") from error
+
+
+def for_columns(law: Law, table: LossTable, *, whole: bool = False) -> Law:
+    """The law with the steps that the columns of a table call for.
+
+    With `unique_tokens` it has a worth of repeated tokens, with rows that are `annealed` and others
+    that are not, an offset of the latter, and with several values of `rate` a best one. Unless it
+    is to be `whole`, it is without what rows that agree in a column do not determine.
+    """
+    require_table(table)
+    frame = table.frame
+    if not {*law.columns} <= {*frame.columns}:
+        names = sorted(path.stem for path in models_dir().glob("*.toml"))
+        able = [n for n in names if not missing_columns(frame, load_law(n).columns)]
+        raise TableError(
+            f"{table.name}: {missing_columns(frame, law.needs)} Laws that need only columns that "
+            f"are there: {', '.join(able) or 'none'}."
+        )
+    law = law if whole else law.for_rows(frame, table.name)
+    law = law.repeating() if UNIQUE in frame else law
+    law = law.annealing() if ANNEALED in frame and frame[ANNEALED].nunique() == 2 else law
+    return law.tuned() if RATE in frame and frame[RATE].nunique() > 1 else law
 
 
 def parse_law(text: str, name: str, where: str = "") -> Law:

@@ -24,11 +24,11 @@ from bayeslaw.model.noise import LENGTH, decay, innovation_scale
 from bayeslaw.model.spec import Data
 from bayeslaw.model.whitening import Groups, Kept, kept, whitened
 
-MOST = 40
+MAX_WHITENED = 40
 """Most groups, of all levels but the one with most, whose effects are whitened.
 
 The whitening takes the cube of the number of these and other weights."""
-MOST_CORRELATED = 120
+MAX_CORRELATED = 120
 """Most effects of a level of several domains, groups times domains, that are whitened."""
 
 
@@ -400,7 +400,7 @@ class _Builder:
             weights = [Weight(f"{level}_z", g) for g in range(len(labels))]
             if not self.level[2] and len(labels) == most:
                 self.level = np.asarray(index, np.int64), tau, weights
-            elif whitened + len(labels) <= MOST:
+            elif whitened + len(labels) <= MAX_WHITENED:
                 whitened += len(labels)
                 self.add(_indicators(index, len(labels)), 1.0, tau, weights)
             else:
@@ -425,7 +425,7 @@ class _Builder:
                 for d, (prefix, q) in enumerate(self.q.items())
             ]
             weights = [Weight(f"{level}_z", g * count + j) for g in range(size)]
-            if size * count <= MOST_CORRELATED:
+            if size * count <= MAX_CORRELATED:
                 self.add(_indicators(index, size), stack(rows, 1), 1.0, weights)
             else:
                 self.others.append((stack(rows, 1), index + len(self.effects)))

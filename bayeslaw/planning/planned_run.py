@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.interpolate import RegularGridInterpolator
 
-from bayeslaw.checks.findings import LEVELS, judge_extrapolation
+from bayeslaw.checks.findings import SEVERITIES, judge_extrapolation
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.common.formatting import listed
@@ -351,7 +351,7 @@ def extrapolations(
         for text in (*far, *finding.words[:-1]):
             if text != judged[-1][1]:
                 said.setdefault(text, []).append(name)
-    level, words = max(judged, key=lambda each: LEVELS.index(each[0]))
+    level, words = max(judged, key=lambda each: SEVERITIES.index(each[0]))
     return level, words, tuple(f"{listed(names)}: {text}" for text, names in said.items())
 
 

@@ -50,7 +50,7 @@ from bayeslaw.planning.problem import (
 )
 from bayeslaw.planning.result import INFEASIBLE, Choice, Plan, cheapest, choice_at, replay_ratios
 from bayeslaw.tables.hull import TOO_FAR
-from bayeslaw.tables.table import of_domains
+from bayeslaw.tables.table import is_synthetic, of_domains
 from bayeslaw.tables.validation import BASE_LOSSES, check_units, label_texts
 
 MOST_DRAWS = 4000
@@ -251,6 +251,7 @@ def plan(
         data=common_ranges(fits),
         unconverged=unconverged,
         note=note,
+        synthetic=any(is_synthetic(fit.table) for fit in fits),
         seed=seed,
         problem=problem,
         deterministic_problem=deterministic,

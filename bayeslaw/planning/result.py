@@ -12,7 +12,7 @@ from scipy.interpolate import RegularGridInterpolator
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.formatting import count, digits, jsonable, percent
-from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
+from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
 from bayeslaw.laws.adjustments import epochs
 from bayeslaw.planning.planned_run import PlannedRun
 from bayeslaw.planning.problem import BUDGETS, Problem, likeliest, smallest
@@ -212,6 +212,8 @@ class Plan(Choice):
     unconverged : tuple of str
         Failures of the convergence check.
     note, seed : str, int
+    synthetic : bool
+        Whether some fitted losses are simulated.
     problem, deterministic_problem : Problem
         The limits with the paired draws, and with the point fits.
     replay_grid : array
@@ -246,6 +248,7 @@ class Plan(Choice):
     data: Mapping[str, tuple[float, float]]
     unconverged: tuple[str, ...]
     note: str = ""
+    synthetic: bool = False
     seed: int = 0
     problem: Problem = field(repr=False)
     deterministic_problem: Problem = field(repr=False)
@@ -374,7 +377,8 @@ class Plan(Choice):
     def shown(self) -> Shown:
         """The verdict and its reservations, the plan beside others, and what it depends on."""
         frontier, sensitivity = self.frontier(), self.sensitivity()
-        notes: list[Block] = [*self.reservations, ""] if self.reservations else []
+        notes: list[Block] = [Note(SYNTHETIC, "synthetic")] * self.synthetic
+        notes += [*self.reservations, ""] if self.reservations else []
         blocks = [*notes, *self._stated(), "", *self._answer(), self._compared()]
         chosen, certain = self.chosen, self.deterministic
         if chosen is not None and chosen.losses:
@@ -429,8 +433,18 @@ class Plan(Choice):
         )
 
     @property
+    def sentence(self) -> str:
+        """The verdict, and what binds if there is no plan, or else how surely it holds."""
+        if self.best is not None:
+            return f"Plan: {self.verdict}; binding limit: {self.binds}."
+        repeated = "" if self.epochs is None else f", {self.epochs:.3g} epochs of the new data"
+        held = f"meets the limits with probability {100 * self.p_both:.3g} %{repeated}"
+        evidence = "" if self.cheaper else self.evidence
+        return f"Plan: {self.verdict}. It {held}. {evidence}".strip()
+
+    @property
     def reservations(self) -> list[Note]:
-        """How the plan lies outside the fitted rows, and failures of convergence, once each."""
+        """How the plan lies outside the fitted rows, and the fits that have not converged."""
         notes = [Note(self.evidence, "no evidence")] if self.evidence and not self.cheaper else []
         if (near := self.likeliest) is not None:
             text = f"Within the evidence: P(both) is at most {near.p_both:.3f}"
@@ -442,7 +456,12 @@ class Plan(Choice):
             )
             notes.append(Note(f"{text} replay would do. {self.evidence}", "caution"))
         notes += [Note(text[:1].upper() + text[1:], "caution") for text in self.outside]
-        notes += [Note(f"NOT CONVERGED: {text}.", "refuse") for text in self.unconverged]
+        failures: dict[str, list[str]] = {}
+        for text in self.unconverged:
+            fit, _, failure = text.rpartition(": ")
+            failures.setdefault(fit, []).append(failure)
+        for fit, texts in failures.items():
+            notes.append(Note(f"NOT CONVERGED: {fit}: {'; '.join(texts)}.", "refuse"))
         return notes
 
     def _to_check(self) -> list[Block]:

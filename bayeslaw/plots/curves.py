@@ -1,7 +1,6 @@
 """Loss against tokens or compute: curves of posteriors and point fits, bands, measured losses."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,7 +33,7 @@ from bayeslaw.plots.style import (
     INK,
     LABELS,
     QUIET,
-    SHORT,
+    SHORT_LABELS,
     SIZES,
     Look,
     axes,
@@ -138,16 +137,14 @@ def _curves(fit: Fit, frame: pd.DataFrame, across: tuple[str, str], seed: int) -
         if isinstance(fit, PointFit):
             places = locate(train, rows, fit.columns).set_index(rows.index)
             bars = fit.forecast(rows).set_index(rows.index).rename(columns={"prediction": "median"})
-            return bars.join(places).assign(inside=True)
+            return bars.join(places).assign(inside_90=True)
         fc = fit.accepted(beyond_evidence=True).forecast(rows, seed=seed)
-        bands = fc.to_frame((0.5, 0.9)).join(fc.positions.filter(like=BEYOND))
-        loss = bands.get("loss", bands["median"])
-        return bands.assign(inside=loss.between(bands["lower_90"], bands["upper_90"]))
+        return fc.to_frame((0.5, 0.9)).join(fc.positions.filter(like=BEYOND))
 
     def titled(column: str, value: float) -> str:
         """A covariate's value, and its ratio to the largest training value if that is less."""
         column = "params" if column == "panel" else column
-        text, most = f"{SHORT[column]} {count(value)}", train[column].max()
+        text, most = f"{SHORT_LABELS[column]} {count(value)}", train[column].max()
         beyond = column != "replay" and value > 1.005 * most
         return f"{text} ({value / most:.2g} × largest fitted)" if beyond else text
 
@@ -275,7 +272,7 @@ def _points(ax: Axes, points: pd.DataFrame, i: int) -> None:
         bars: Look = {"color": dots["color"], "ls": "", "lw": 1, "alpha": 0.7, "zorder": 1.5}
         ax.errorbar(tokens, middle, [middle - low, high - middle], capsize=2, **bars)
     if "loss" in points:
-        held, out = points[points["inside"]], points[~points["inside"]]
+        held, out = points[points["inside_90"]], points[~points["inside_90"]]
         ax.plot(held["tokens"], held["loss"], **dots, ms=4.5, mec="white", mew=0.5)
         ax.plot(out["tokens"], out["loss"], **dots, ms=5.5, mfc="white")
         ax.plot(out["tokens"], out["loss"], **CROSS)
@@ -283,7 +280,7 @@ def _points(ax: Axes, points: pd.DataFrame, i: int) -> None:
 
 def _handles(kinds: list[Cell], points: pd.DataFrame) -> list[Artist]:
     measured, banded = "loss" in points, "lower_90" in points
-    lines = [f"{SHORT[c]} {count(v)}" for kind in kinds for c, v in kind.items()]
+    lines = [f"{SHORT_LABELS[c]} {count(v)}" for kind in kinds for c, v in kind.items()]
     marked: Look = {"ms": 4.5} if lines and measured else {"ms": 4.5, "marker": ""}
     labels = lines or ["median" if banded else "point fit"]
     handles: list[Artist] = [key(label, **look(i) | marked) for i, label in enumerate(labels)]
@@ -294,7 +291,7 @@ def _handles(kinds: list[Cell], points: pd.DataFrame) -> list[Artist]:
         handles.append(key("range of fits that agree", ls="", color=INK, marker="|", ms=10))
     if measured and not lines:
         handles.append(key("measured", **look(0, ls="", ms=4.5)))
-    if measured and not points["inside"].all():
+    if measured and not points["inside_90"].all():
         handles.append(key("measured, outside the 90 % band", **CROSS))
     return handles
 
@@ -376,19 +373,19 @@ def _law_curve(fit: Posterior | Pool, path: pd.DataFrame, seed: int) -> pd.DataF
     return _with_compute(forecast.frame.assign(median=forecast.median))
 
 
-def _draw_forecast(ax: Axes, path: pd.DataFrame, x: str, colour: Any) -> None:
+def _draw_forecast(ax: Axes, path: pd.DataFrame, x: str, colour: Floats) -> None:
     """Bands of runs that differ in tokens only, as a fan, or as bars of a single run."""
     for level, width, alpha in ((90, 2, 0.25), (50, 6, 0.4)):
         low, high = path[f"lower_{level}"], path[f"upper_{level}"]
         if len(path) == 1:
-            ax.vlines(path[x], low, high, colors=[colour], lw=width, alpha=alpha)
+            ax.vlines(path[x], low, high, color=colour, lw=width, alpha=alpha)
         else:
             ax.fill_between(path[x], low, high, color=colour, alpha=alpha, lw=0)
     ax.plot(path[x], path["median"], color=colour, lw=1.5, marker="_" if len(path) == 1 else "")
     if "loss" in path:
-        inside = path["loss"].between(path["lower_90"], path["upper_90"])
+        missed = path[~path["inside_90"]]
         ax.plot(path[x], path["loss"], mfc=colour, **MEASURED)
-        ax.plot(path[x][~inside], path["loss"][~inside], **MISSED)
+        ax.plot(missed[x], missed["loss"], **MISSED)
 
 
 def _flops_axis(ax: Axes) -> None:
@@ -419,8 +416,8 @@ def _overview_handles(forecast: pd.DataFrame, curves: bool) -> list[Artist]:
     ]
     if "loss" in forecast:
         handles.append(key("measured afterwards", mfc=colour, **MEASURED))
-        inside = forecast["loss"].between(forecast["lower_90"], forecast["upper_90"])
-        handles += [] if inside.all() else [key("outside the 90 % band", **MISSED)]
+        missed = not forecast["inside_90"].all()
+        handles += [key("outside the 90 % band", **MISSED)] * missed
     return handles
 
 

@@ -1,7 +1,6 @@
 """Figures of forecasts against measured losses, and of plans."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +17,7 @@ from bayeslaw.common.formatting import count
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name
 from bayeslaw.inference.forecast import Forecast
+from bayeslaw.planning.problem import Limit
 from bayeslaw.planning.result import Plan
 from bayeslaw.plots.curves import CROSS
 from bayeslaw.plots.style import (
@@ -99,7 +99,7 @@ def observed(predicted: Forecast) -> Figure:
         If the rows have no measured loss.
     """
     loss, frame = _measured(predicted), predicted.to_frame((0.9,))
-    out = frame[~frame["loss"].between(frame["lower_90"], frame["upper_90"])]
+    out = frame[~frame["inside_90"]]
     figure, (ax,) = axes(1, width=4.6, height=4.2)
     ends = [min(frame["lower_90"].min(), loss.min()), max(frame["upper_90"].max(), loss.max())]
     ax.plot(ends, ends, **DIAGONAL)
@@ -250,11 +250,11 @@ def backtest(found: Backtest) -> Figure:
 
 # -- plans ----------------------------------------------------------------------------------------
 
-LEVELS = (0.5, 0.8, 0.9, 0.95)  # P(both) of the contours, beside the confidence asked for
+CONTOURS = (0.5, 0.8, 0.9, 0.95)  # P(both) of the contours, beside the confidence asked for
 LIMIT, CONTOUR = COLOURS[1], INK
 DIAMOND: Look = {"marker": "D", "ms": 7, "mfc": COLOURS[5], "mec": "black", "ls": ""}
 HATCHED: Look = {"fc": (1, 1, 1, 0.45), "ec": (0, 0, 0, 0.4), "hatch": "//", "lw": 0}
-MOST = 1000  # draws for the medians of the coloured surfaces; P(both) uses all draws
+SURFACE_DRAWS = 1000  # draws for the medians of the coloured surfaces; P(both) uses all draws
 
 
 @style()
@@ -279,9 +279,11 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
     ratios, budgets = np.linspace(0.005, 0.995, points), np.geomspace(*_reach(plan), points)
     chance = plan.surface(budgets, ratios).to_numpy()
     problem = plan.problem
-    few = problem.take(np.linspace(0, problem.draws - 1, min(problem.draws, MOST)).astype(int))
+    few = problem.take(
+        np.linspace(0, problem.draws - 1, min(problem.draws, SURFACE_DRAWS)).astype(int)
+    )
 
-    def median(limit: Any) -> Floats:
+    def median(limit: Limit) -> Floats:
         return np.asarray(np.median(limit.value(np.log(budgets), ratios), axis=-1))
 
     scale, unit = (100, "%") if problem.source.relative else (1, "nats")
@@ -310,7 +312,7 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
         _budget_ticks(ax)
     panels[0].set_ylabel("budget (adaptation tokens per parameter)")
     figure.suptitle(_headline(plan), fontsize=9)
-    others = ", ".join(f"{100 * level:g}" for level in LEVELS if level != plan.confidence)
+    others = ", ".join(f"{100 * level:g}" for level in CONTOURS if level != plan.confidence)
     handles: list[Artist] = [
         key("plan" if plan.best is None else "largest P(both); no plan", **_star(plan)),
         key("plan of the point fits", **DIAMOND),
@@ -381,7 +383,7 @@ def _reach(plan: Plan) -> tuple[float, float]:
 
 def _contours(ax: Axes, ratios: Floats, budgets: Floats, chance: Floats, confidence: float) -> None:
     """Draw contours of P(both), each labelled at a different budget unless labels would overlap."""
-    levels = [v for v in sorted({*LEVELS, confidence}) if chance.min() < v < chance.max()]
+    levels = [v for v in sorted({*CONTOURS, confidence}) if chance.min() < v < chance.max()]
     if not levels:
         return
     styles = ["solid" if level == confidence else "dashed" for level in levels]

@@ -36,7 +36,7 @@ LABELS = {
     "ptpp": "pre-training tokens per parameter",
     "loss": "loss (nats per token)",
 }
-SHORT = {"params": "N", "tokens": "D", "replay": "r", "ptpp": "PTPP"}
+SHORT_LABELS = {"params": "N", "tokens": "D", "replay": "r", "ptpp": "PTPP"}
 RC: dict[RcKeyType, object] = {
     "font.family": "DejaVu Sans",
     "font.size": 9,

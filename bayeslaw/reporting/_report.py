@@ -4,6 +4,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -14,25 +15,25 @@ from scipy.stats import binom
 
 from bayeslaw import plots
 from bayeslaw.checks._check import check
+from bayeslaw.checks.findings import Check
 from bayeslaw.common.errors import FitWarning
 from bayeslaw.common.formatting import count, listed
 from bayeslaw.common.progress import step
-from bayeslaw.common.shown import Block, Level, Note, Shown, Table
+from bayeslaw.common.shown import Block, Note, Severity, Showing, Shown, Table
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name, score, shown_comparison
 from bayeslaw.huber.point_fit import PointFit, fit_huber
-from bayeslaw.inference.forecast import Forecast
+from bayeslaw.inference.forecast import BAND_LEVELS, Forecast, inside_words
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import effects
 from bayeslaw.planning.result import Plan
-from bayeslaw.plots.style import SHORT
+from bayeslaw.plots.style import LABELS, SHORT_LABELS
 from bayeslaw.reporting.pages import Page, Picture, formula, picture, rendered
 from bayeslaw.tables.hull import in_words, locate
 from bayeslaw.tables.table import LossTable, is_synthetic
 from bayeslaw.tables.validation import COVARIATES, canonical, label_texts
 
-LEVELS = (0.5, 0.8, 0.9)
 MEANINGS = {
     "huber_log": "mean Huber loss of log residuals, threshold .02",
     "rmse_log": "root mean square of log residuals; .01 is about 1 %",
@@ -67,18 +68,13 @@ CAPTIONS = {
     "plan_frontier": "Smallest budget and its replay ratio by confidence.",
 }
 UNKNOWN = "unknown"
-NAMES = {
-    "params": "N, parameters",
-    "tokens": "D, tokens",
-    "replay": "r, replay ratio",
-    "ptpp": "PTPP, pre-training tokens per parameter",
-    "loss": "loss, nats per token",
-}
 
 
 @dataclass(frozen=True)
-class Report(Page):
+class Report(Page, Showing):
     """A report of a fit, as a self-contained page.
+
+    ``print`` shows its warnings and summary.
 
     Parameters
     ----------
@@ -106,57 +102,43 @@ class Report(Page):
     def html(self) -> str:
         return rendered("report.html", page=self)
 
-
-type Draw = Callable[[str, Figure, str], str]
-"""Put a figure with its alternative text on the page; its name."""
-
-
-def _scores(scores: pd.DataFrame, point: PointFit, fitted: int, scored: int) -> Shown:
-    bounds = ", ".join(f"{n} = {v:g}" for n, v in point.at_bounds.items())
-    words = (
-        "The posterior is scored by its median and its bands, a Huber fit of the same law by "
-        f"its prediction; {100 * point.agreeing:.0f} % of its starts agree."
-    )
-    words += f" On a bound: {bounds}." if bounds else ""
-    counted = scores.assign(rows=fitted, scored=scored, note="")
-    meanings = [f"{name}: {meaning}." for name, meaning in MEANINGS.items()]
-    blocks = [words, *shown_comparison(counted).blocks, meanings]
-    return Shown("Scores on the held-out rows", blocks)
+    def shown(self) -> Shown:
+        """The warnings and the summary."""
+        (summary,) = self.sections["summary"].blocks
+        document = {
+            "title": self.title,
+            "question": self.lead,
+            "warnings": [*self.warnings],
+            "summary": summary,
+            "sections": [*self.sections],
+        }
+        notes = [Note(text, "refuse") for text in self.warnings]
+        return Shown(self.title, [*notes, summary], document)
 
 
-def _calibration(fc: Forecast, fitted: Forecast, inside: Mapping[float, int], draw: Draw) -> Shown:
-    loss = fc.frame["loss"].to_numpy()
-    residual = 100 * (loss / fc.median - 1)
-    spread = f"from {residual.min():+.2f} to {residual.max():+.2f} %"
-    held = [f"{inside[level]} in the {100 * level:g} % band" for level in LEVELS]
-    alts = {
-        "observed": f"Measured against forecast loss for {len(loss)} rows; measured less "
-        f"forecast runs {spread}.",
-        "coverage": f"Coverage by nominal level, of {len(loss)} losses: {', '.join(held)}.",
-        "residuals": f"Residuals of held-out rows: mean {residual.mean():+.2f} %, {spread}, "
-        "against the covariates that vary; training rows behind them.",
-    }
-    drawn = {"observed": plots.observed(fc), "coverage": plots.coverage(fc)}
-    drawn |= {"residuals": plots.residuals(fc, fitted)}
-    figures = [draw(name, figure, alts[name]) for name, figure in drawn.items()]
-    return Shown("Calibration", _coverage(inside, len(loss)), figures=figures)
+@dataclass(frozen=True)
+class _Results:
+    """What a report is made from."""
 
+    fit: Posterior | Pool
+    forecast: Forecast
+    train: str | None
+    test: str | None
+    point: PointFit
+    scores: pd.DataFrame | None  # of the posterior and the point fit, on measured rows
+    checked: Check
+    comparison: pd.DataFrame | None
+    plan: Plan | None
+    backtest: Backtest | None
 
-def _laws(comparison: pd.DataFrame, draw: Draw) -> Shown:
-    best = row_name(comparison["rmse_log"].idxmin())
-    alt = f"Scores of {len(comparison)} laws on the held-out rows; smallest RMSE of log loss: "
-    alt += f"{best}, {comparison['rmse_log'].min():.4f}."
-    figures = [draw("compare", plots.compare(comparison), alt)]
-    return replace(shown_comparison(comparison), figures=figures)
+    @property
+    def first(self) -> Posterior:
+        """The posterior, or of a pool the member with the largest weight."""
+        return self.fit.first
 
-
-def _plan(plan: Plan, draw: Draw) -> Shown:
-    whole, alt = plan.shown(), answer(plan)
-    figures = [
-        draw("plan_landscape", plots.plan_landscape(plan), alt),
-        draw("plan_frontier", plots.plan_frontier(plan), alt),
-    ]
-    return replace(whole, title="Plan", blocks=[Note(whole.title), *whole.blocks], figures=figures)
+    @property
+    def rows(self) -> pd.DataFrame:
+        return self.forecast.frame
 
 
 @step("report: forecasts and figures")
@@ -212,179 +194,131 @@ def report(
     if not isinstance(rows, LossTable):
         rows = canonical(rows, "rows", ())
         rows = LossTable(rows, rows.iloc[:0], "rows")
-    table, frame, training = rows, rows.frame, fit.table
-    train, test = train or training.selection, test or table.selection
+    train, test = train or fit.table.selection, test or rows.selection
     # The verdict of the check, at the top, says how far the rows lie.
-    fc = fit.accepted(beyond_evidence=True).forecast(table, seed=seed)
-    fitted = fit.forecast(training, seed=seed)
-    first, members = fit.first, [*fit.members.values()]
+    fc = fit.accepted(beyond_evidence=True).forecast(rows, seed=seed)
+    first = fit.first
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # the page reports it
         law = first.law.without_discrepancy
-        point = fit_huber(law, training, delta=first.spec.delta, seed=seed)
-    checked = check(fit, table, seed=seed)
-    pictures: dict[str, Picture] = {}
-
-    def draw(name: str, figure: Figure, alt: str) -> str:
-        pictures[name] = picture(figure, alt, CAPTIONS[name.split(" ")[0]])
-        return name
-
-    # -- forecast and calibration ------------------------------------------------------------------
-    median, bands = fc.median, fc.to_frame(LEVELS)
-    alt = f"Posterior predictive loss against tokens, {_axes(fit, frame)}. The median runs from "
-    alt += f"{median.max():.3f} to {median.min():.3f} nats per token."
-    inside: dict[float, int] = {}
-    if measured := "loss" in frame:
-        for level in LEVELS:
-            low, high = bands[f"lower_{100 * level:g}"], bands[f"upper_{100 * level:g}"]
-            inside[level] = int(frame["loss"].between(low, high).sum())
-        alt += f" {inside[0.9]} of {len(frame)} held-out losses lie in the 90 % band."
-    rms = np.sqrt(np.mean(np.log(training.loss / np.median(fit.latent(training), 0)) ** 2))
-    words = f"Fitted curves through {len(training)} training losses, {_axes(fit, training.frame)}. "
-    words += f"Root mean square residual {100 * rms:.2g} %."
-    first_figure = draw("overview", plots.overview(fit, frame, seed=seed), alt)
-    # In N and D alone, the overview has all that the panels by size would show.
-    curves = []
-    if set(fit.columns) - {"params", "tokens"}:
-        curves.append(draw("forecast", plots.forecast(fit, frame, seed=seed), alt))
-        curves.append(draw("in_sample", plots.in_sample(fit, seed=seed), words))
-    # Without its notes, which are among the warnings at the top.
-    shown = [block for block in fc.shown().blocks if not isinstance(block, Note)]
-    label = next((c for c in ("run", "base") if c in frame), None)
-    if label and frame.duplicated([c for c in COVARIATES if c in frame]).any():
-        # Rows that differ in no covariate are told apart by their run or base.
-        shown = [_labelled(b, label, frame[label]) if isinstance(b, Table) else b for b in shown]
-    sections = {
-        "data": _data(first, frame, train, test),
-        "checks": replace(checked.shown(), title="Checks"),
-        "forecast": Shown("Forecast", [*shown, POSITION], figures=curves),
-    }
+        point = fit_huber(law, fit.table, delta=first.spec.delta, seed=seed)
     scores = None
-    if measured:
-        scores = pd.DataFrame(
-            {"posterior": score(fc, table), "Huber point fit": score(point, table)}
-        ).T
-        sections["scores"] = _scores(scores, point, len(training), len(frame))
-        sections["calibration"] = _calibration(fc, fitted, inside, draw)
-
-    # -- parameters, laws, plan -------------------------------------------------------------------
-    for member in members:
-        name = "" if member is fit else f" {member.law.name}"
-        title = f"Parameters of{name}" if name else "Parameters"
-        pictures[f"formula{name}"] = formula(member.law.latex())
-        section = replace(member.shown(), title=title, figures=[f"formula{name}"])
-        sections[f"parameters{name}".replace(" ", "-")] = section
-    if comparison is not None:
-        sections["laws"] = _laws(comparison, draw)
-    if plan is not None:
-        sections["plan"] = _plan(plan, draw)
-
-    # -- top and end ------------------------------------------------------------------------------
-    summary = _summary(fit, fc, scores, inside, plan, backtest)
-    summary = replace(summary, figures=[first_figure])
-    top = {"summary": summary} | {n: s for n, s in sections.items() if n == "plan"}
-    sections = top | sections
-    sections["provenance"] = _provenance(fit, frame, seed, command)
-    sections["checklist"] = _checklist(first, frame, point, train, test)
+    if "loss" in rows.frame:
+        by_fit = {"posterior": score(fc, rows), "Huber point fit": score(point, rows)}
+        scores = pd.DataFrame(by_fit).T
+    checked = check(fit, rows, seed=seed)
+    results = _Results(fit, fc, train, test, point, scores, checked, comparison, plan, backtest)
+    top = _warnings(results)
+    sections = _sections(results, top) | {"provenance": _provenance(results, command)}
+    sections["checklist"] = _checklist(results)
+    pictures = {}
+    for section, name, draw, alt in _figures(results):
+        pictures[name] = picture(draw(), alt, CAPTIONS[name])
+        figures = [*sections[section].figures, name]
+        sections[section] = replace(sections[section], figures=figures)
+    for member in fit.members.values():
+        name = "formula" if member is fit else f"formula {member.law.name}"
+        pictures[name] = formula(member.law.latex())
     if question is None:
-        losses = f"{len(training)} losses" + (f" with {train}" if train else "")
-        asked = f"the {len(table)} rows" + (f" with {test}" if test else " to forecast")
+        losses = f"{len(fit.table)} losses" + (f" with {train}" if train else "")
+        asked = f"the {len(rows)} rows" + (f" with {test}" if test else " to forecast")
         question = f"Given {losses}, what loss will {asked} have, and how certain is the forecast?"
-    name = first.law.title if len(members) == 1 else f"Pool {fit.name}"
-    title = f"{name}, on {Path(training.name).name}"
-    verdict = Note(checked.verdict, cast("Level", checked.level))
-    return Report(title, verdict, question, _warnings(fit, table, plan), sections, pictures)
+    name = f"Pool {fit.name}" if len(fit.members) > 1 else first.law.title
+    title = f"{name}, on {Path(fit.table.name).name}"
+    verdict = Note(checked.verdict, cast("Severity", checked.level))
+    return Report(title, verdict, question, top, sections, pictures)
 
 
-# -- top ------------------------------------------------------------------------------------------
-
-
-def _warnings(fit: Posterior | Pool, rows: LossTable, plan: Plan | None) -> list[str]:
-    texts, failures = [], fit.convergence.failures
-    if not fit.convergence.ok:
-        texts.append(
-            f"NOT CONVERGED: {'; '.join(failures)}. Do not trust the numbers on this page: fit "
-            "again with more tuning and draws."
-        )
-    known = {f"{fit.table.name}: {failure}" for failure in failures}
-    if plan is not None and set(plan.unconverged) - known:
+def _warnings(of: _Results) -> list[str]:
+    """What the forecast says of a fit that has failed or of data that are not measured."""
+    notes = [block for block in of.forecast.shown().blocks if isinstance(block, Note)]
+    texts = [note.text for note in notes if note.level == "refuse"]
+    known = {f"{of.fit.table.name}: {failure}" for failure in of.fit.convergence.failures}
+    if of.plan is not None and set(of.plan.unconverged) - known:
         texts.append("NOT CONVERGED: the plan uses a source posterior that has not converged.")
-    if is_synthetic(fit.table) or is_synthetic(rows):
-        texts.append("Synthetic data: losses simulated from a stated law, not measured.")
-    return texts
-
-
-def _summary(
-    fit: Posterior | Pool,
-    fc: Forecast,
-    scores: pd.DataFrame | None,
-    inside: Mapping[float, int],
-    plan: Plan | None,
-    backtest: Backtest | None,
-) -> Shown:
-    diagnostics, frame, median = fit.convergence, fc.frame, fc.median
-    low, high = fc.quantile([0.05, 0.95])
-    half = 50 * np.median((high - low) / median)
-    tested = "These rows have no loss: the checks compare bands with training rows instead."
-    if scores is not None:
-        error = 100 * float(scores["mae_rel"]["posterior"])
-        tested = f"Of {len(frame)} held-out losses, {inside[0.5]} lie in the 50 % band and "
-        tested += f"{inside[0.9]} in the 90 % band; the mean absolute error of the median is "
-        tested += f"{error:.2g} %.{_unexpected(inside, len(frame))}"
-    reaches = {c: beyond(fit.table.frame[c], frame[c]) for c in fit.columns}
-    farther = ", ".join(f"{SHORT[c]} {reach}" for c, reach in reaches.items() if reach != "inside")
-    ranges = "Each covariate is within the range of the training rows."
-    ranges = f"Beyond the range of the training rows: {farther}." if farther else ranges
-    ess = min(diagnostics.ess_bulk, diagnostics.ess_tail)
-    state = "Converged" if diagnostics.ok else "Not converged"
-    first = fit.first
-    words = f"its {first.spec.discrepancy.words}" if first.law.discrepancy_parameters else "no"
-    sentences = [
-        f"Median forecasts run from {median.min():.4g} to {median.max():.4g} nats per token; the "
-        f"90 % band is ± {half:.2g} % of the median (median over rows).",
-        tested,
-        f"Position of the rows: {in_words(fc.positions)}.",
-        ranges,
-        *([] if backtest is None else [backtest.looking(fit.table, frame)]),
-        *([] if plan is None else [answer(plan)]),
-        f"{state}: largest R-hat {diagnostics.rhat:.3f}, smallest effective sample size {ess:.0f}, "
-        f"{diagnostics.diverged}.",
-        f"A 90 % band contains a new measured loss with 90 % probability if the law (with {words} "
-        "discrepancy), the priors and the likelihood are right. Calibration on held-out rows tests "
-        "whether they are.",
-    ]
-    return Shown("Summary", [sentences])
-
-
-def answer(plan: Plan) -> str:
-    if plan.best is not None:
-        return f"Plan: {plan.verdict}; binding limit: {plan.binds}."
-    repeated = "" if plan.epochs is None else f", {plan.epochs:.3g} epochs of the new data"
-    held = f"meets the limits with probability {100 * plan.p_both:.3g} %{repeated}"
-    return f"Plan: {plan.verdict}. It {held}. {'' if plan.cheaper else plan.evidence}".strip()
+    return texts + [note.text for note in notes if note.level == "synthetic"]
 
 
 # -- sections -------------------------------------------------------------------------------------
 
 
-def _data(fit: Posterior, rows: pd.DataFrame, train: str | None, test: str | None) -> Shown:
+def _sections(of: _Results, top: Sequence[str]) -> dict[str, Shown]:
+    """What the results show, but for what stands at the top, and what a report adds."""
+
+    def blocks(shown: Shown) -> list[Block]:
+        return [b for b in shown.blocks if not (isinstance(b, Note) and b.text in top)]
+
+    sections = {"summary": Shown("Summary", [_summary(of)])}
+    if of.plan is not None:
+        shown = of.plan.shown()
+        whole = [Note(shown.title), *blocks(shown)]
+        sections["plan"] = replace(shown, title="Plan", blocks=whole, figures=())
+    sections["data"] = _data(of)
+    sections["checks"] = replace(of.checked.shown(), title="Checks")
+    sections["forecast"] = Shown("Forecast", [*blocks(of.forecast.shown()), POSITION])
+    if of.scores is not None:
+        sections["scores"] = _scores(of, of.scores)
+        sections["calibration"] = _calibration(of.forecast)
+    for member in of.fit.members.values():
+        name = "" if member is of.fit else f" {member.law.name}"
+        title = f"Parameters of{name}" if name else "Parameters"
+        section = replace(member.shown(), title=title, figures=[f"formula{name}"])
+        sections[f"parameters{name}".replace(" ", "-")] = section
+    if of.comparison is not None:
+        sections["laws"] = replace(shown_comparison(of.comparison), figures=())
+    return sections
+
+
+def _summary(of: _Results) -> list[str]:
+    fc, frame, training = of.forecast, of.rows, of.fit.table.frame
+    low, high = fc.quantile([0.05, 0.95])
+    half = 50 * np.median((high - low) / fc.median)
+    tested = "These rows have no loss: the checks compare bands with training rows instead."
+    if of.scores is not None:
+        error = 100 * float(of.scores["mae_rel"]["posterior"])
+        inside = inside_words(fc.to_frame(), BAND_LEVELS[::2])
+        tested = f"{inside} The mean absolute error of the median is {error:.2g} %."
+        tested += _unexpected(_coverage(fc))
+    reaches = {SHORT_LABELS[c]: beyond(training[c], frame[c]) for c in of.fit.columns}
+    farther = ", ".join(f"{name} {reach}" for name, reach in reaches.items() if reach != "inside")
+    ranges = "Each covariate is within the range of the training rows."
+    ranges = f"Beyond the range of the training rows: {farther}." if farther else ranges
+    exact = not of.first.law.discrepancy_parameters
+    words = "no discrepancy" if exact else f"its discrepancy, {of.first.spec.discrepancy.words}"
+    state = str(of.fit.convergence)
+    return [
+        f"Median forecasts run from {fc.median.min():.4g} to {fc.median.max():.4g} nats per token; "
+        f"the 90 % band is ± {half:.2g} % of the median (median over rows).",
+        tested,
+        f"Position of the rows: {in_words(fc.positions)}.",
+        ranges,
+        *([] if of.backtest is None else [of.backtest.looking(of.fit.table, frame)]),
+        *([] if of.plan is None else [of.plan.sentence]),
+        *([f"{state[0].upper()}{state[1:]}."] if of.fit.convergence.ok else []),
+        "A 90 % band contains a new measured loss with 90 % probability if the law (with "
+        f"{words}), the priors and the likelihood are right. Calibration on held-out rows tests "
+        "whether they are.",
+    ]
+
+
+def _data(of: _Results) -> Shown:
     """The training rows, and how far the forecast extrapolates."""
-    frame, law = fit.table.frame, fit.law
+    frame, rows, law = of.fit.table.frame, of.rows, of.first.law
     kinds = {"run": "training run", "base": "pre-trained base", "domain": "domain"}
     counts = {name: label_texts(frame[c]).nunique() for c, name in kinds.items() if c in frame}
     named = [f"{n} {name}" + "s" * (n > 1) for name, n in counts.items()]
-    text = f"The law is fitted to {len(frame)} losses" + (f" ({train})" if train else "")
+    text = f"The law is fitted to {len(frame)} losses" + (f" ({of.train})" if of.train else "")
     text += f", from {', '.join(named)}. " if named else ". "
-    text += f"The forecast is of {len(rows)} rows" + (f" ({test}). " if test else ". ")
+    text += f"The forecast is of {len(rows)} rows" + (f" ({of.test}). " if of.test else ". ")
     text += f"The training runs cost {cost(frame)}. "
-    text += " ".join(_groups(fit, rows, level) for level in fit.spec.effects)
+    text += " ".join(_groups(of.first, rows, level) for level in of.first.spec.effects)
     ranges = {}
     for column in (*COVARIATES, "loss"):
         if column in frame:
             spans = [_range(frame[column]), _range(rows[column]) if column in rows else UNKNOWN]
             reach = "" if column == "loss" else "not in the law"
             reach = beyond(frame[column], rows[column]) if column in law.columns else reach
-            ranges[NAMES[column]] = [*spans, reach]
+            ranges[LABELS[column]] = [*spans, reach]
     costs = [6 * f["params"] * f["tokens"] for f in (frame, rows)]
     spans = [f"{c.min():.2g} – {c.max():.2g}" for c in costs]
     ranges["compute of a row, 6 N D, FLOPs"] = [*spans, beyond(*costs)]
@@ -407,48 +341,102 @@ def _groups(fit: Posterior, rows: pd.DataFrame, level: str) -> str:
     return f"{share} of the {len(labels)} {level}s to forecast are in the training rows{new}."
 
 
-def _axes(fit: Posterior | Pool, frame: pd.DataFrame) -> str:
-    """The panels and lines of a figure, in words."""
-    words = []
-    for column in ("params", "replay", "ptpp"):
-        if column in fit.columns:
-            values = [count(v) for v in sorted(frame[column].unique())]
-            listed = f"{values[0]} to {values[-1]}" if len(values) > 6 else ", ".join(values)
-            words.append(f"{SHORT[column]} {listed}")
-    return "; ".join(words) or "one panel"
+def _scores(of: _Results, scores: pd.DataFrame) -> Shown:
+    bounds = ", ".join(f"{n} = {v:g}" for n, v in of.point.at_bounds.items())
+    words = (
+        "The posterior is scored by its median and its bands, a Huber fit of the same law by "
+        f"its prediction; {100 * of.point.agreeing:.0f} % of its starts agree."
+    )
+    words += f" On a bound: {bounds}." if bounds else ""
+    counted = scores.assign(rows=len(of.fit.table), scored=len(of.rows), note="")
+    meanings = [f"{name}: {meaning}." for name, meaning in MEANINGS.items()]
+    blocks = [words, *shown_comparison(counted).blocks, meanings]
+    return Shown("Scores on the held-out rows", blocks)
 
 
-def _labelled(table: Table, name: str, labels: pd.Series) -> Table:
-    rows = table.frame.copy()
-    rows.insert(0, name, [*labels.map(str)])
-    return replace(table, frame=rows, left=[name, *table.left])
+def _coverage(fc: Forecast) -> pd.DataFrame:
+    """How many losses lie in each band, and the 90 % interval of that for independent rows."""
+    inside = fc.to_frame(BAND_LEVELS)[[f"inside_{100 * level:g}" for level in BAND_LEVELS]].sum()
+    least, most = binom.interval(0.9, len(fc.frame), BAND_LEVELS)
+    names = pd.Index([f"{100 * level:g} %" for level in BAND_LEVELS], name="band")
+    return pd.DataFrame({"inside": inside.to_numpy(), "least": least, "most": most}, names)
 
 
-def _expected(level: float, n: int) -> tuple[float, float]:
-    """The 90 % interval of how many of n independent losses lie in a band."""
-    low, high = binom.interval(0.9, n, level)
-    return float(low), float(high)
-
-
-def _unexpected(inside: Mapping[float, int], n: int) -> str:
+def _unexpected(coverage: pd.DataFrame) -> str:
     """Which bands hold fewer or more losses than expected, as a sentence."""
-    parts = []
-    for words, sign in (("more", -1), ("fewer", 1)):
-        ends = {level: _expected(level, n)[sign > 0] for level in inside}
-        levels = [f"{100 * v:g} %" for v, held in inside.items() if sign * (held - ends[v]) > 0]
-        parts += [f"{words} in the {listed(levels)} band"] if levels else []
+    inside, parts = coverage["inside"], []
+    off = {"more": inside < coverage["least"], "fewer": inside > coverage["most"]}
+    for words, levels in off.items():
+        if levels.any():
+            parts.append(f"{words} in the {listed([*inside.index[levels]])} band")
     return f" Of independent rows we would expect {' and '.join(parts)}." if parts else ""
 
 
-def _coverage(inside: Mapping[float, int], n: int) -> list[Block]:
-    rows = []
-    for level, held in inside.items():
-        low, high = _expected(level, n)
-        rows.append((f"{100 * level:g} %", f"{held} of {n}", f"{low:.0f} to {high:.0f}"))
-    counts = pd.DataFrame(rows, columns=["band", "inside", "expected"]).set_index("band")
+def _calibration(fc: Forecast) -> Shown:
+    coverage, n = _coverage(fc), len(fc.frame)
+    counts = pd.DataFrame(index=coverage.index)
+    counts["inside"] = [f"{held} of {n}" for held in coverage["inside"]]
+    ends = zip(coverage["least"], coverage["most"], strict=True)
+    counts["expected"] = [f"{least:.0f} to {most:.0f}" for least, most in ends]
     title = f"Measured losses inside each band, and 90 % interval for {n} independent rows"
     words = "Forecast errors are correlated between rows, so the counts vary more than expected of "
-    return [Table(counts, title), words + "independent rows."]
+    return Shown("Calibration", [Table(counts, title), words + "independent rows."])
+
+
+# -- figures --------------------------------------------------------------------------------------
+
+type Drawing = tuple[str, str, Callable[[], Figure], str]
+"""Section and name of a figure, how to draw it, and its alternative text."""
+
+
+def _figures(of: _Results) -> list[Drawing]:
+    fit, fc, rows, seed = of.fit, of.forecast, of.rows, of.forecast.seed
+    words = " ".join(_summary(of)[:2])
+    forecast = f"Loss against compute and against tokens. {words}"
+    figures: list[Drawing] = [
+        ("summary", "overview", partial(plots.overview, fit, rows, seed=seed), forecast)
+    ]
+    # In N and D alone, the overview has all that the panels by size would show.
+    if set(fit.columns) - {"params", "tokens"}:
+        residual = np.log(fit.table.loss / np.median(fit.latent(fit.table), 0))
+        fitted = f"Fitted curves through {len(fit.table)} training losses. Root mean square "
+        fitted += f"residual {100 * np.sqrt(np.mean(residual**2)):.2g} %."
+        forecast = f"Loss against tokens by model size. {words}"
+        figures += [
+            ("forecast", "forecast", partial(plots.forecast, fit, rows, seed=seed), forecast),
+            ("forecast", "in_sample", partial(plots.in_sample, fit, seed=seed), fitted),
+        ]
+    if of.scores is not None:
+        inside = inside_words(fc.to_frame(BAND_LEVELS), BAND_LEVELS)
+        error = 100 * (rows["loss"] / fc.median - 1)
+        left = f"Residuals of held-out rows: mean {error.mean():+.2f} %, from {error.min():+.2f} "
+        left += f"to {error.max():+.2f} %."
+        fitted_rows = partial(fit.forecast, fit.table, seed=seed)
+        figures += [
+            (
+                "calibration",
+                "observed",
+                partial(plots.observed, fc),
+                f"Measured against forecast loss. {inside}",
+            ),
+            (
+                "calibration",
+                "coverage",
+                partial(plots.coverage, fc),
+                f"Coverage by level. {inside}",
+            ),
+            ("calibration", "residuals", lambda: plots.residuals(fc, fitted_rows()), left),
+        ]
+    if (laws := of.comparison) is not None:
+        best = f"{row_name(laws['rmse_log'].idxmin())}, {laws['rmse_log'].min():.4f}"
+        words = f"Scores of {len(laws)} laws on the held-out rows; smallest RMSE of log loss: "
+        figures.append(("laws", "compare", partial(plots.compare, laws), f"{words}{best}."))
+    if (plan := of.plan) is not None:
+        landscape = partial(plots.plan_landscape, plan)
+        figures.append(("plan", "plan_landscape", landscape, plan.sentence))
+        frontier = partial(plots.plan_frontier, plan)
+        figures.append(("plan", "plan_frontier", frontier, plan.sentence))
+    return figures
 
 
 # -- provenance -----------------------------------------------------------------------------------
@@ -496,32 +484,31 @@ def _range(values: pd.Series) -> str:
     return show(low) if low == high else f"{show(low)} – {show(high)} ({values.nunique()})"
 
 
-def _provenance(fit: Posterior | Pool, rows: pd.DataFrame, seed: int, command: str | None) -> Shown:
+def _provenance(of: _Results, command: str | None) -> Shown:
     """What is needed to reproduce a report, beside what the section on parameters says."""
-    table, members = fit.table, [*fit.members.values()]
+    table, members = of.fit.table, [*of.fit.members.values()]
     laws = [f"{m.law.name}: {m.law.title}. {m.law.reference}" for m in members]
     seeds = ", ".join(dict.fromkeys(str(m.settings.get("seed", UNKNOWN)) for m in members))
     versions = members[0].settings.get("versions", {})
+    sha256 = LossTable(of.rows, of.rows.iloc[:0]).sha256
     facts = {
         "command": command or "bayeslaw.report, from Python",
         "data": table.name,
         "licence of the data": licence(table),
         "training rows": f"{len(table)}; SHA-256 {table.sha256}",
-        "rows to forecast": f"{len(rows)}; SHA-256 {LossTable(rows, rows.iloc[:0]).sha256}",
+        "rows to forecast": f"{len(of.rows)}; SHA-256 {sha256}",
         "law": " ".join(laws),
         "compute": "6 N D FLOPs per run, D the tokens of this table; checkpoints counted once",
-        "seed": f"{seeds} of the fit, {seed} of the forecast",
+        "seed": f"{seeds} of the fit, {of.forecast.seed} of the forecast",
         "versions": ", ".join(f"{n} {v}" for n, v in versions.items()) or UNKNOWN,
     }
-    frame = pd.DataFrame({"": facts})
     lead = "What reproduces this page, with the settings of the fit under parameters."
-    return Shown("Provenance", [Table(frame, lead, left=[""])])
+    return Shown("Provenance", [Table(pd.DataFrame({"": facts}), lead, left=[""])])
 
 
-def _checklist(
-    fit: Posterior, rows: pd.DataFrame, point: PointFit, train: str | None, test: str | None
-) -> Shown:
+def _checklist(of: _Results) -> Shown:
     """The checklist of Li, Kudugunta and Zettlemoyer (2025), "(Mis)Fitting", from the fit."""
+    fit, rows = of.first, of.rows
     law, frame, state = fit.law, fit.table.frame, fit.convergence
 
     def distinct(column: str) -> str:
@@ -537,7 +524,7 @@ def _checklist(
     domain = ", ".join(map(str, domains)) or UNKNOWN
     others = ", ".join(map(str, [c for c in frame.columns if c not in NAMED]))
     known = f"not in the fit; further columns of the table: {others}" if others else UNKNOWN
-    bounds = ", ".join(f"{n} = {v:g}" for n, v in point.at_bounds.items()) or "nothing"
+    bounds = ", ".join(f"{n} = {v:g}" for n, v in of.point.at_bounds.items()) or "nothing"
     added = len(law.discrepancy_parameters)
     size = f"{len(law.terms)} terms, {len(law.parameters) - added} parameters"
     size += f" and {added} of the discrepancy" if added else ""
@@ -549,7 +536,7 @@ def _checklist(
         "The law": {
             "formula": f"{law.title}; {size}",
             "response": f"validation loss, nats per token, domain {domain}",
-            "variables": "; ".join(NAMES[c] for c in law.columns),
+            "variables": "; ".join(LABELS[c] for c in law.columns),
             "how N is counted": f"{UNKNOWN}: the table does not say whether embeddings count",
             "compute": "6 N D; attention and embeddings not counted separately",
         },
@@ -564,8 +551,8 @@ def _checklist(
             "seeds of the runs": known if "seed" in frame else UNKNOWN,
         },
         "The data": {
-            "training rows": f"{len(frame)}" + (f" ({train})" if train else ""),
-            "rows to forecast": f"{len(rows)}" + (f" ({test})" if test else ""),
+            "training rows": f"{len(frame)}" + (f" ({of.train})" if of.train else ""),
+            "rows to forecast": f"{len(rows)}" + (f" ({of.test})" if of.test else ""),
             "checkpoints": checkpoints,
             "repeated settings": str(repeats),
             "outliers removed": "none by this package",

@@ -114,8 +114,8 @@ def rendered(template: str, **values: object) -> str:
 
 # -- the page to explore a plan --------------------------------------------------------------------
 
-DRAWS, BUDGETS, RATIOS = 256, 33, 25  # of a page, which takes 2 MB
-WIDER = 4.0  # budgets reach this factor below and above the plan's, and half of it beyond the rows
+MAX_DRAWS, BUDGETS, MAX_RATIOS = 256, 33, 25  # of a page, which takes 2 MB
+MARGIN = 4.0  # budgets reach this factor below and above the plan's, and half of it beyond the rows
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def check_plotly() -> None:
 def explore(
     plans: Plan | Mapping[str, Plan],
     *,
-    draws: int = DRAWS,
+    draws: int = MAX_DRAWS,
     atpp: Floats | None = None,
     replay: Floats | None = None,
 ) -> Explorer:
@@ -203,10 +203,10 @@ def _page(
             raise BayeslawError(f"{name}: no draw meets the limits; relax one.")
         low, high = plan.data.get("atpp", (middle.atpp, middle.atpp))
         ends = min(low * 2, middle.atpp), max(high / 2, middle.atpp)
-        atpp = np.geomspace(ends[0] / WIDER, ends[1] * WIDER, BUDGETS)
+        atpp = np.geomspace(ends[0] / MARGIN, ends[1] * MARGIN, BUDGETS)
     if replay is None:
         grid = plan.replay_grid
-        replay = grid if len(grid) <= RATIOS else np.linspace(grid[0], grid[-1], RATIOS)
+        replay = grid if len(grid) <= MAX_RATIOS else np.linspace(grid[0], grid[-1], MAX_RATIOS)
     budgets, ratios = (np.asarray(axis, float) for axis in (atpp, replay))
     for axis in (budgets, ratios):
         if axis.ndim != 1 or not len(axis) or not (np.diff(axis) > 0).all():

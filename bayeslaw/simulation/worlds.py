@@ -15,7 +15,8 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, LawError, unknown
 from bayeslaw.common.files import models_dir
-from bayeslaw.huber.point_fit import PointFit, for_table
+from bayeslaw.huber.bases import for_table
+from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.terms import ORIGIN
