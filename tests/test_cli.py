@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import warnings
-from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -21,7 +20,6 @@ import bayeslaw as bl
 from bayeslaw.cli.app import ORDER
 from bayeslaw.cli.fits import next_commands
 from bayeslaw.common.files import models_dir
-from bayeslaw.inference.fitting import refit
 from tests import support
 from tests.recorded import differences, recorded
 from tests.support import DATA, SAVED, fails, run, saved, slow, small
@@ -242,8 +240,6 @@ MISTAKES = {
         "--k 1": "--targets",
         f"{FAR} --k 1 --gain plan": "--gain plan needs --source and --plan",
         f"{FAR} --k 1 --gain plan --plan '{LIMITS}'": "go together",
-        f"{FAR} --k 1 --evsi 2": "--evsi needs --source and --plan",
-        f"{FAR} --k 1 --against 'N=1e9'": "--against needs --evsi",
         f"{FAR} --k 1 --plan '{LIMITS}' --source x.nc": "have no effect",
         "--targets 'N=30 D=1e11' --k 1": "params = 3e+10?",
     },
@@ -426,19 +422,6 @@ def test_a_report_of_a_table_compares_laws_and_plans():
     assert found["plan"]["confidence"] == 0.8
     assert any("source posterior that has not converged" in text for text in found["warnings"])
     assert f"<td>{found['plan']['atpp']:#.3g}</td>" in Path("plan.html").read_text("utf-8")
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_evsi_compares_flops_saved_with_flops_spent(monkeypatch):
-    monkeypatch.setattr("bayeslaw.design.study.refit", partial(refit, draws=100, tune=150))
-    line = COMMANDS["anchors plan"].replace("--budget 1e20", "--k 2")
-    run(f"{line} --out same.csv")
-    found = result(f"{line} --evsi 2 --jobs 1 --against same.csv")
-    evsi = pd.DataFrame(found["evsi"]).set_index("set")
-    assert evsi.index.tolist() == ["first 1", "all 2", "same.csv"]
-    assert evsi.loc["all 2"].tolist() == evsi.loc["same.csv"].tolist()
-    assert evsi["net"].tolist() == pytest.approx((evsi["saved"] - evsi["flops"]).tolist())
 
 
 # -- files -----------------------------------------------------------------------------------------

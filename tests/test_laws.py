@@ -405,7 +405,7 @@ def test_rows_that_differ_in_one_column_are_two(column, tmp_path):
         assert bl.verify(path, turned).frame["loss"].tolist() == [loss, 1.1 * loss]
     if column != "seed":  # which is a column of candidates only as an effect
         with pytest.warns(bl.TableWarning, match="1 of 2 are rows that were fitted"):
-            bl.choose_anchors(fit, rows, ROW * 2, k=1, second_size=False)
+            bl.choose_anchors(fit, rows, ROW * 2, k=1)
     if column == "run":
         part = bl.check(fit, rows.assign(loss=loss))["held out"]
         assert "of 1 losses" in part.words[0]

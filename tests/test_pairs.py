@@ -324,9 +324,8 @@ def anchors(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
         rows.assign(tokens=rows["tokens"] / 3).drop(columns="run", errors="ignore"),
     )
     pool = pool.reset_index(drop=True)
-    every = {"k": len(pool), "second_size": False}
-    reverse = bl.choose_anchors(fit, pool[::-1].reset_index(drop=True), goals, **every)
-    found = bl.choose_anchors(fit, pool, goals, **every)
+    reverse = bl.choose_anchors(fit, pool[::-1].reset_index(drop=True), goals, k=len(pool))
+    found = bl.choose_anchors(fit, pool, goals, k=len(pool))
     np.testing.assert_allclose(reverse.sd[-1], found.sd[-1], rtol=1e-6)  # of all runs
     assert (np.diff(found.sd[:, 0]) <= 0).all()
     return found.picks[["params", "tokens", "sd"]].to_numpy(float)

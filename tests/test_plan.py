@@ -17,7 +17,7 @@ from bayeslaw.planning import planned_run
 from bayeslaw.planning.grid import FAR, NODES, Curve, LawDraws, first
 from bayeslaw.planning.planned_run import PlannedRun, curve_of, deviations
 from bayeslaw.planning.planner import baseline_of
-from bayeslaw.planning.problem import Limit, Noise, Problem, likeliest, monte_carlo, smallest
+from bayeslaw.planning.problem import Deviations, Limit, Problem, likeliest, monte_carlo, smallest
 from bayeslaw.planning.result import INFEASIBLE, choice_at
 from bayeslaw.simulation.worlds import true_fits
 from bayeslaw.tables.hull import evidence
@@ -272,7 +272,7 @@ class Drawn:
 
 
 def limits_on(target, source, max_loss=1.0, rise=0.0, baseline=1.0, confidence=0.9):
-    silent = Noise({"noise": np.zeros(target.draws)})
+    silent = Deviations({"noise": np.zeros(target.draws)})
     other = Limit(source, rise, silent, baseline=baseline, relative=True)
     return Problem((Limit(target, max_loss, silent), other), confidence)
 
@@ -345,7 +345,9 @@ def problems(law, baseline, count, draws=60):
         max_loss, rise = one * rng.uniform(1.0, 1.3), rng.uniform(0, 0.3)
         relative, confidence = bool(rng.integers(2)), rng.choice([0.1, 0.3, 0.6])
         totals, bases = rng.normal(0, 0.01, (2, 2, draws))
-        noise = [Noise({"noise": t - b, "base": b}) for t, b in zip(totals, bases, strict=True)]
+        noise = [
+            Deviations({"noise": t - b, "base": b}) for t, b in zip(totals, bases, strict=True)
+        ]
         limit = Limit(source, rise, noise[1], baseline=baseline or other, relative=relative)
         yield Problem((Limit(target, max_loss, noise[0]), limit), confidence)
 
@@ -526,7 +528,8 @@ def test_baselines_that_are_computed_or_measured(fits, found):
     unsure = plan(**fits, **LIMITS, baseline=(BASE, 0.01), replay_grid=[0.4])
     assert unsure.problem.source.baseline.mean() == pytest.approx(BASE, abs=2e-3)
     assert unsure.problem.source.baseline.std() == pytest.approx(0.01, rel=0.15)
-    assert unsure.deterministic_problem.source.baseline == pytest.approx(BASE, abs=2e-3)
+    sure = plan(**fits, **LIMITS, baseline=BASE, replay_grid=[0.4])
+    assert unsure.deterministic.atpp == pytest.approx(sure.deterministic.atpp, rel=0.05)
     assert "with sd 0.01" in unsure.baseline
 
 

@@ -38,7 +38,7 @@ MOST = 20
 """Most runs under a budget if `k` is not given."""
 SLACK = 1 + 1e-9
 """Factor by which rounding may exceed the budget."""
-BUDGETS = np.linspace(-3.0, 3.0, 61)
+AROUND = np.linspace(-3.0, 3.0, 61)
 """Budgets around the plan's, e-folds."""
 NEAR, EVERY = np.linspace(-0.1, 0.1, 5), np.linspace(0.04, 0.96, 9)
 """Replay ratios next to the plan's, and others."""
@@ -51,13 +51,12 @@ class Costs:
     """Costs of runs: `own` of each, of its longest row, and `setup` of each base.
 
     That of a base, the code `base` of each run, is paid with the first run from it; it is 0 if the
-    base exists. `size` is the N of each run, and `code` the run of each row.
+    base exists. `code` is the run of each row.
     """
 
     own: Floats
     base: Ints
     setup: Floats
-    size: Floats
     code: Ints
 
     def further(self, bought: Sequence[int]) -> Floats:
@@ -70,27 +69,12 @@ class Costs:
         chosen = np.unique(np.asarray(bought, int))
         return float(self.own[chosen].sum() + self.setup[np.unique(self.base[chosen])].sum())
 
-    def choose(
-        self,
-        scores: Callable[[list[int]], Floats],
-        k: int,
-        budget: float,
-        second_size: bool = False,
-    ) -> list[int]:
+    def choose(self, scores: Callable[[list[int]], Floats], k: int, budget: float) -> list[int]:
         """Take the run of largest finite score, given those taken, while the limits allow one."""
         picks: list[int] = []
         while len(picks) < k:
-            extra = self.further(picks)
-            left = budget * SLACK - self.total(picks)
-            allowed = (extra <= left) & ~np.isin(np.arange(len(extra)), picks)
-            if second_size and k > 1 and len({*self.size[picks]}) < 2:
-                # Only runs of another N, or that leave enough for one, if there are any.
-                second = np.isin(self.size, self.size[picks], invert=True) & bool(picks)
-                if len(picks) + 1 < k:
-                    for size in np.unique(self.size):
-                        here = self.size == size
-                        second |= here & (extra + extra[~here].min(initial=math.inf) <= left)
-                allowed = allowed & second if (allowed & second).any() else allowed
+            allowed = self.further(picks) <= budget * SLACK - self.total(picks)
+            allowed[picks] = False
             rates = np.where(allowed, scores(picks), -math.inf)
             if np.isneginf(rates.max()):
                 break
@@ -127,9 +111,8 @@ def costs(
         raise BayeslawError(f"cost {cost!r}: not a positive number in every candidate row.")
     code = run_of_each(frame)
     longest = pd.Series(own).groupby(code).idxmax().to_numpy()
-    size = frame["params"].to_numpy(float)[longest]
     if "ptpp" not in columns:
-        return Costs(own[longest], np.zeros(len(longest), int), np.zeros(1), size, code)
+        return Costs(own[longest], np.zeros(len(longest), int), np.zeros(1), code)
     base, unique = bases(frame)
     setup = 6 * unique[:, 0] ** 2 * unique[:, 1]
     if cost != "flops":
@@ -138,7 +121,7 @@ def costs(
         known = pd.concat([fitted.frame, fitted.baselines])
         existing = known[["params", "ptpp"]].to_numpy(float)
         setup[np.isclose(unique[:, None], existing, rtol=1e-6).all(-1).any(1)] = 0
-    return Costs(own[longest], base[longest], setup, size, code)
+    return Costs(own[longest], base[longest], setup, code)
 
 
 @dataclass(frozen=True)
@@ -253,7 +236,6 @@ def choose_anchors(
     budget: float | None = None,
     cost: str = "flops",
     gain: str = "random",
-    second_size: bool = True,
     plan: Plan | None = None,
     source: Posterior | Pool | None = None,
     seed: int = 0,
@@ -281,9 +263,6 @@ def choose_anchors(
         ``"random"``: in random order, as forecasts with chosen runs were no better
         (docs/anchors.md). ``"plan"``: in turn the run that most reduces the variance of the budget
         that `plan` needs; with a `budget`, for its cost.
-    second_size : bool
-        Whether two or more runs must not all have the same N. Anchors of a single size cannot
-        reveal that a law is wrong about N.
     plan : Plan, optional
         For ``gain="plan"``: the plan made with `posterior` as its (first) target. It may be
         infeasible; then the runs are chosen for its most likely choice.
@@ -344,7 +323,7 @@ def choose_anchors(
 
     order = price.shuffled(seed)
     most = budget or math.inf
-    picks = price.choose((lambda _: order) if plan is None else rates, k or MOST, most, second_size)
+    picks = price.choose((lambda _: order) if plan is None else rates, k or MOST, most)
     if not picks:
         least = price.further([]).min()
         raise BayeslawError(f"nothing to buy for {budget:.3g} FLOPs: the least costs {least:.3g}.")
@@ -376,7 +355,7 @@ def choose_anchors(
 
 
 def plan_after(
-    plan: Plan, joint: JointGaussian, keep: Ints, picks: Sequence[int], seed: int = 0
+    plan: Plan, joint: JointGaussian, keep: Ints, picks: Sequence[int]
 ) -> tuple[float, float]:
     """Median ATPP of the plan once candidates are measured, and the probability of a plan.
 
@@ -392,21 +371,18 @@ def plan_after(
        Machine Learning Research, 22(105), 1-47.
     """
     assert plan.chosen is not None
-    rng = np.random.default_rng(seed)
-    atpp = plan.chosen.atpp * np.exp(BUDGETS)
+    rng = np.random.default_rng(0)
+    atpp = plan.chosen.atpp * np.exp(AROUND)
     least, most = plan.replay_grid[[0, -1]]
     ratios = np.unique(np.clip(np.r_[plan.chosen.replay + NEAR, EVERY], least, most))
     chosen = rng.permutation(len(keep))[:PLANNED]
     problem = plan.problem.take(keep[chosen])
     with np.errstate(invalid="ignore", divide="ignore"):
         losses = [np.log(limit.curve.loss(np.log(atpp), ratios)) for limit in problem.limits]
-        levels = [np.log(limit.level) for limit in problem.limits]
-        margin = np.array([level - loss for level, loss in zip(levels, losses, strict=True)])
+        thresholds = [np.log(limit.threshold) for limit in problem.limits]
+        margin = np.array([t - loss for t, loss in zip(thresholds, losses, strict=True)])
     margin = np.nan_to_num(margin, nan=-1.0, posinf=1.0, neginf=-1.0)  # limits, ATPP, r, draws
     have = joint.of(picks)
-    if not len(have):
-        budget = _smallest(margin, atpp, problem.rank)
-        return budget, float(np.isfinite(budget))
     x = joint.measured[chosen][:, have] * math.sqrt(len(joint.measured) - 1)
     noise = joint.noise[np.ix_(have, have)]
     shape, flat = margin.shape, margin.reshape(-1, margin.shape[-1])
@@ -420,11 +396,7 @@ def plan_after(
         seen = x + rng.standard_normal(x.shape) @ root.T
         truth = x[t % len(x)] + rng.standard_normal(x.shape[1]) @ root.T
         after = (flat + gain @ (truth - seen).T).reshape(shape)
-        budgets.append(_smallest(after, atpp, problem.rank))
+        enough = ((after >= 0).all(0).sum(-1) >= problem.rank).any(-1)
+        budgets.append(float(atpp[enough.argmax()]) if enough.any() else math.inf)
     median = float(np.quantile(budgets, 0.5, method="higher"))
     return median, float(np.isfinite(budgets).mean())
-
-
-def _smallest(margin: Floats, atpp: Floats, rank: int) -> float:
-    enough = ((margin >= 0).all(0).sum(-1) >= rank).any(-1)
-    return float(atpp[enough.argmax()]) if enough.any() else math.inf

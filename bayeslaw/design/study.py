@@ -15,8 +15,6 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.common.files import Call, results
-from bayeslaw.common.formatting import digits, percent
-from bayeslaw.common.shown import Block, Format, Note, Shown, Table
 from bayeslaw.design.anchors import Costs, costs
 from bayeslaw.design.gaussian import predicted_sd
 from bayeslaw.evaluate import scores
@@ -35,33 +33,6 @@ from bayeslaw.tables.validation import ABSENT, COVARIATES, canonical
 DESIGNS = ("none", "random", "cheapest", "grid")
 
 # -- for a plan -----------------------------------------------------------------------------------
-
-
-def shown_value(evsi: pd.DataFrame) -> Shown:
-    """What `anchor_value` found: FLOPs saved on the target run against those spent."""
-    names = {"flops": "FLOPs", "atpp": "ATPP", "atpp_90": "90 %", "less": "lower"}
-    names |= {"infeasible": "no\nplan", "saved": "saved", "net": "net"}
-    names |= {"saved_mean": "mean saved", "saved_error": "±"}
-    frame = evsi.set_index(evsi["set"].str.slice(0, 20)).rename_axis("runs")
-    formats: dict[str, Format] = dict.fromkeys(("FLOPs", "saved", "net", "mean saved"), ".2g")
-    formats |= dict.fromkeys(("lower", "no\nplan"), percent) | {"±": ".1g"}
-    formats |= dict.fromkeys(("ATPP", "90 %"), digits)
-    best = int(evsi["net"].argmax())
-    pays = evsi["net"][best] > 0
-    legend = (
-        "ATPP, 90 %: budget planned after the runs, median and 90 % quantile over simulations; "
-        "lower, no plan: fraction of simulations in which the budget falls, and in which no plan "
-        "is left; saved: FLOPs saved on the target run, median; net: saved less the cost of the "
-        "runs; mean saved: over simulations with a plan, with its Monte Carlo error."
-    )
-    blocks: list[Block] = [
-        f"Plan now {digits(evsi['atpp_now'].iloc[0])} ATPP; "
-        + (f"largest net saving: {frame.index[best]}." if pays else "no set pays off."),
-        Table(frame.rename(columns=names)[[*names.values()]], "", formats, ("90 %", "lower")),
-        Note(legend, "quiet"),
-    ]
-    title = "Expected value of sample information"
-    return Shown(title, blocks, {"evsi": evsi.to_dict("records")})
 
 
 def anchor_value(
@@ -214,11 +185,6 @@ class Case:
     seed : int
         Of random runs and of the sampler.
     name : str
-    exact : bool
-        Whether the losses of the targets have no noise. Bands of the latent loss are then scored.
-    grid : str
-        Query for the rows of the pool that the design ``"grid"`` buys; by default those of the
-        smallest N.
     """
 
     law: str | Law
@@ -227,8 +193,6 @@ class Case:
     targets: LossTable
     seed: int = 0
     name: str = ""
-    exact: bool = False
-    grid: str = ""
 
 
 def study(
@@ -247,6 +211,7 @@ def study(
     ----------
     cases : iterable of Case
     designs : sequence of {"none", "random", "cheapest", "grid"}
+        ``"grid"`` buys the rows of the smallest N.
     budget : float, optional
         FLOPs of every design; by default the cost of the design ``grid`` in each case.
     cost : "flops", "adaptation", or a column of the pool
@@ -290,9 +255,9 @@ def buy(design: str, case: Case, price: Costs, budget: float) -> list[int]:
     order = -price.further([])
     if design == "random":
         order = price.shuffled([case.seed, 0])
-    elif design == "grid":  # the case's points, or the smallest N
-        rows = case.pool.frame.query(case.grid or "params == params.min()").index
-        order[~np.isin(np.arange(len(order)), price.code[rows])] = -math.inf
+    elif design == "grid":
+        smallest = case.pool.frame["params"] == case.pool.frame["params"].min()
+        order[~np.isin(np.arange(len(order)), price.code[smallest])] = -math.inf
     return price.choose(lambda _: order, 0 if design == "none" else len(order), budget)
 
 
@@ -306,7 +271,6 @@ def _compared(
     if budget is None:
         budget = price.total(buy("grid", case, price, math.inf))
     fit = refit(case.law, case.train, case.seed, **settings)
-    kind = "latent" if case.exact else "predictive"
     rows = []
     for design in designs:
         picks = buy(design, case, price, budget)
@@ -316,7 +280,7 @@ def _compared(
         # Bands of refits that did not converge are scored as well: leaving them out would favour
         # the designs whose posteriors are hard to sample.
         used = after.accepted(unconverged=True, beyond_evidence=True)
-        forecast = used.forecast(case.targets, kind=kind, seed=case.seed)
+        forecast = used.forecast(case.targets, seed=case.seed)
         row = {"case": case.name, "seed": case.seed, "design": design, "budget": budget}
         row |= {"flops": price.total(picks), "runs": len(picks)}
         row |= {"rows": len(bought), **scores.score(forecast, case.targets)}

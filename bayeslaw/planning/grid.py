@@ -27,6 +27,10 @@ FAR = np.array([25.0, 32.0, 45.0, 65.0, 100.0, 160.0, 260.0, 400.0, 600.0])
 """Budgets beyond `NODES`, for limits that are met only near the floor of a law."""
 BELOW = TOO_FAR * MEASURED["tokens"] * math.log(10)
 """E-folds below the fitted budgets from which forecasts are refused."""
+BUDGETS = np.concatenate([NODES, FAR])
+"""Log ATPP of the first grid of a plan."""
+RATIOS = np.linspace(0.005, 0.995, 34)
+"""Replay ratios of the first grid of a plan."""
 GRIDS = 200
 """Most grids of a search; one that moves at every step is not refined."""
 BLOCK = 1 << 18
@@ -168,7 +172,7 @@ class Curve:
 
     def minimum(self, replay: float) -> Floats:
         """Smallest loss from the fitted budgets on, (draws,): the asymptote if it falls with D."""
-        nodes = np.unique(np.maximum([*NODES, *FAR], self.lowest))
+        nodes = np.unique(np.maximum(BUDGETS, self.lowest))
         return minima(lambda u: self.along(u, replay), nodes[:, None])[1]
 
     def along(self, budgets: Floats, replay: float) -> Floats:

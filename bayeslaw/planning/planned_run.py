@@ -25,7 +25,7 @@ from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model import effects
 from bayeslaw.model.effects import BASE
 from bayeslaw.planning.grid import Curve, LawDraws
-from bayeslaw.planning.problem import Noise
+from bayeslaw.planning.problem import Deviations
 from bayeslaw.tables.hull import MEASURED, evidence, farthest, locate, of_measured
 from bayeslaw.tables.table import grid
 from bayeslaw.tables.validation import COVARIATES
@@ -183,7 +183,7 @@ def _draws(
     return LawDraws(law, p, fit.at, base, unique)
 
 
-def deviations(fits: Sequence[Fit], run: PlannedRun) -> list[Noise]:
+def deviations(fits: Sequence[Fit], run: PlannedRun) -> list[Deviations]:
     """Deviation of a planned run from its latent loss in each domain.
 
     Effects of new groups are correlated between domains that were fitted jointly; otherwise domains
@@ -197,7 +197,7 @@ def deviations(fits: Sequence[Fit], run: PlannedRun) -> list[Noise]:
             normals = _joint_normals(member, run.seed)
             for name, part in _deviation(member, row, normals, rng).items():
                 joined.setdefault(name, np.zeros(fit.count))[at] = part[index]
-        domains.append(Noise(joined))
+        domains.append(Deviations(joined))
     return domains
 
 
@@ -253,7 +253,7 @@ def _joint_normals(fit: Posterior, seed: int) -> dict[str, Floats]:
 
 def spread(
     fits: Mapping[str, Fit],
-    deviations: Sequence[Noise],
+    deviations: Sequence[Deviations],
     streams: Sequence[int],
     run: PlannedRun,
     tokens: float,
@@ -265,7 +265,8 @@ def spread(
     variance of the sum. Shares sum to 1, and one is negative if its part is offset by the others.
 
     One row per domain, point fits left out: `sd`, the standard deviation of log loss, and the
-    shares of `PARTS`. `deviations` and `streams` are those of `fits`; see `Request.streams`.
+    shares of `PARTS`. `deviations` and `streams` are those of `fits`; see
+    `bayeslaw.planning.planner.Request`.
     """
     row, domains = run.row.assign(tokens=tokens, replay=replay), {}
     for (name, fit), noise, stream in zip(fits.items(), deviations, streams, strict=True):
@@ -310,21 +311,15 @@ def _latent_parts(fit: Posterior, row: pd.DataFrame, seed: Sequence[int]) -> dic
     }
 
 
-def training_ranges(fit: Fit) -> dict[str, tuple[float, float]]:
-    """Smallest and largest params, ptpp, replay and ATPP of a fit's training rows."""
-    if fit.table is None:
-        return {}
-    rows = fit.table.frame.assign(atpp=fit.table.frame["tokens"] / fit.table.frame["params"])
-    columns = [c for c in ("params", "ptpp", "replay", "atpp") if c in rows]
-    return {c: (float(rows[c].min()), float(rows[c].max())) for c in columns}
-
-
 def common_ranges(fits: Sequence[Fit]) -> dict[str, tuple[float, float]]:
-    """Intersections of the fits' training ranges."""
+    """Ranges of params, ptpp, replay and ATPP that the training rows of every fit cover."""
     ranges: dict[str, tuple[float, float]] = {}
-    for name, (low, high) in (item for fit in fits for item in training_ranges(fit).items()):
-        least, most = ranges.get(name, (-math.inf, math.inf))
-        ranges[name] = max(low, least), min(high, most)
+    for rows in (fit.table.frame for fit in fits if fit.table is not None):
+        rows = rows.assign(atpp=rows["tokens"] / rows["params"])
+        for name in (c for c in ("params", "ptpp", "replay", "atpp") if c in rows):
+            values = rows[name]
+            least, most = ranges.get(name, (-math.inf, math.inf))
+            ranges[name] = max(float(values.min()), least), min(float(values.max()), most)
     return ranges
 
 

@@ -23,7 +23,7 @@ from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Fit, pair_draws, with_draws
 from bayeslaw.laws.adjustments import Bases
 from bayeslaw.laws.law import Law
-from bayeslaw.planning.grid import Curve
+from bayeslaw.planning.grid import RATIOS, Curve
 from bayeslaw.planning.planned_run import (
     NEW,
     PlannedRun,
@@ -37,9 +37,8 @@ from bayeslaw.planning.planned_run import (
     spread,
 )
 from bayeslaw.planning.problem import (
-    RATIOS,
+    Deviations,
     Limit,
-    Noise,
     Problem,
     binding_limits,
     likeliest,
@@ -189,23 +188,18 @@ def plan(
     )
     run, fits, ratios = request.run, list(request.fits.values()), request.ratios
     unconverged = tuple(failure for fit in fits for failure in fit.require_converged())
-    starts = [
-        baseline_draws(level, fit, run)
-        for level, fit in zip(request.baselines, request.sources, strict=True)
-    ]
     # One curve per fit: that of a point fit, or at the posterior medians.
     centres = [curve_of(fit, run, median=True) for fit in point or fits]
-    middle = [start if isinstance(start, str) else float(np.median(start)) for start in starts]
+    middle = [float(np.median(s)) if isinstance(s, np.ndarray) else s for s in request.starts]
     deterministic = request.problem(centres, middle)
     points = [not fit.members for fit in point or fits]
     described = "point fits as given"
     if not all(points):
         medians = "posterior medians of the reference coordinates"
         described = f"{medians}, and {described}" if any(points) else medians
-    far = farness(request.fits, run)
-    if far is not None and far.values.min() >= TOO_FAR - 1:
+    if request.far is not None and request.far.values.min() >= TOO_FAR - 1:
         _check_reach(request)
-    solved = _solution_with_sizes(request, starts, far)
+    solved = _solution_with_sizes(request)
     problem = solved.problems[request.noise]
     chosen, best, shown = solved.chosen, solved.best, solved.shown
     level, evidence, outside = _judged(request, shown, refuse=best is None)
@@ -254,9 +248,8 @@ def plan(
         synthetic=any(is_synthetic(fit.table) for fit in fits),
         seed=seed,
         problem=problem,
-        deterministic_problem=deterministic,
         replay_grid=ratios,
-        far=far,
+        far=request.far,
         run=solved.run,
     )
 
@@ -287,141 +280,36 @@ def _no_evidence(solved: "_Solution", evidence: str) -> TableError:
 class Request:
     """What a plan is asked of: the arguments of `bayeslaw.plan`, checked and with their defaults.
 
-    `max_loss` has a limit for each target; `max_forgetting` and `baselines` one for each source.
+    `baseline` and `base` are descriptions; `limits` are `Plan.limits`; `far` is from `farness`.
     """
 
-    targets: Sequence[Fit]
-    sources: Sequence[Fit]
-    max_loss: Sequence[float]
-    max_forgetting: Sequence[float]
-    baselines: Sequence[Any]
+    fits: Mapping[str, Fit]  # by name, those of the targets first
+    most: Sequence[float]  # the limit of each fit
+    # Of each fit, its place in the order of random numbers: those of the first source come last.
+    streams: Sequence[int]
+    starts: Sequence[float | Floats | str | None]  # baselines, unpaired; None of a target
+    limits: Mapping[str, Any]
     run: PlannedRun
     ratios: Floats
     confidence: float
     relative: bool
-    # Found by `requested`: the kind of losses, and descriptions of the baselines and of the base.
-    noise: str = ""
-    baseline: str = ""
-    base: str = ""
-
-    def check(self) -> None:
-        """Raise `BayeslawError` unless each fit has a limit and all numbers are in range."""
-        targets, sources, run = len(self.targets), len(self.sources), self.run
-        for what, values in (("max_forgetting", self.max_forgetting), ("baseline", self.baselines)):
-            if len(values) != sources:
-                raise BayeslawError(
-                    f"{sources} sources and {len(values)} of {what}; give each source its own."
-                )
-        for name in self.baselines[1:]:
-            if isinstance(name, str):
-                raise BayeslawError(
-                    f"baseline={name!r}: only the first source may have a baseline by name; give "
-                    "the others' measured losses."
-                )
-        if not targets or targets != len(self.max_loss):
-            raise BayeslawError(
-                f"{targets} targets and {len(self.max_loss)} limits max_loss; give each target its "
-                "own."
-            )
-        positive = [("params", run.params)]
-        positive += [] if run.ptpp is None else [("ptpp", run.ptpp)]
-        for name, value in (*positive, *(("max_loss", loss) for loss in self.max_loss)):
-            if not 0 < value < math.inf:
-                raise BayeslawError(f"{name}={value:g}: give a positive number.")
-        for rise in self.max_forgetting:
-            if not -1 < rise < math.inf:
-                raise BayeslawError(f"max_forgetting={rise:g}: 0.02 allows a rise of 2 %.")
-            if self.relative and rise > 1:
-                raise BayeslawError(
-                    f"max_forgetting={rise:g}: give a fraction, not a percentage; "
-                    f"{rise / 100:g} allows a rise of {rise:g} %. Limits in nats need "
-                    "relative=False (--absolute)."
-                )
-        if not 0 < self.confidence < 1:
-            raise BayeslawError(
-                f"confidence={self.confidence:g} is not between 0 and 1; 0.9 is 90 %."
-            )
-        if (unique := run.unique_tokens) is not None and not 0 < unique < math.inf:
-            raise BayeslawError(f"unique_tokens={unique:g}: give a positive number of tokens.")
-        for law in laws_of(*self.targets):
-            if run.unique_tokens is not None and not law.repetition:
-                raise BayeslawError(
-                    f"unique_tokens: {law.name} was fitted to a table without the column "
-                    "unique_tokens, so it does not know what repeated tokens are worth; add "
-                    "the column and fit again."
-                )
-        own = [starts_from_itself(fit) for fit in (*self.targets, *self.sources)]
-        if True in own[: len(self.targets)] and False in own[len(self.targets) :]:
-            raise BayeslawError(
-                "target and source are swapped: the target's table is of the domain that its bases "
-                "were pre-trained on, which may be forgotten; give its fit as the source."
-            )
-        for target, source in product(self.targets, self.sources):
-            if _same(target, source):
-                raise BayeslawError(
-                    "target and source are one posterior; give that of the domain adapted to, and "
-                    "that of the domain that may be forgotten."
-                )
-        for law in laws_of(*self.targets, *self.sources):
-            only = law.held.get("replay", 1.0)
-            if "replay" not in law.columns and (self.ratios != only).any():
-                why = "does not know replay, so no ratio can be planned: fit one that does, such as"
-                why = f"{why} form1n" if only == 1 else f"was fitted to replay {only:g} alone"
-                raise BayeslawError(
-                    f"the law {law.name} {why}, or fix replay_grid=[{only:g}] (--replay {only:g})."
-                )
-        asked = run.row.drop(columns=["tokens", "replay"])
-        for law in laws_of(*self.targets, *self.sources):
-            law.at_held(asked, "plan")
-        for fit in (*self.targets, *self.sources):
-            if fit.table is not None:
-                check_units(asked, "plan", fit.table.frame)
-
-    @property
-    def fits(self) -> dict[str, Fit]:
-        """All fits by name, those of the targets first."""
-        targets, sources = len(self.targets), len(self.sources)
-        names = numbered("target", targets) + numbered("source", sources)
-        return dict(zip(names, (*self.targets, *self.sources), strict=True))
-
-    @property
-    def streams(self) -> list[int]:
-        """Place of each fit in the order of random numbers: those of the first source come last."""
-        first, count = len(self.targets), len(self.targets) + len(self.sources)
-        return [*range(first), count - 1, *range(first, count - 1)]
-
-    @property
-    def limits(self) -> dict[str, Any]:
-        """`Plan.limits`."""
-
-        def one_or_all(values: Sequence[object]) -> object:
-            return values[0] if len(values) == 1 else [*values]
-
-        return {
-            "params": self.run.params,
-            "ptpp": self.run.ptpp,
-            "base": self.run.base,
-            "unique_tokens": self.run.unique_tokens,
-            "max_loss": one_or_all(self.max_loss),
-            "max_forgetting": one_or_all(self.max_forgetting),
-            "relative": self.relative,
-            "baseline": one_or_all(self.baselines),
-        }
+    noise: str
+    baseline: str
+    base: str
+    far: RegularGridInterpolator | None
 
     def problem(
         self,
         curves: Sequence[Curve],
-        baselines: Sequence[float | Floats | str],
+        starts: Sequence[float | Floats | str | None],
         index: Sequence[Ints] | None = None,
     ) -> Problem:
         """The limits on latent losses, for curves of all fits and baselines of the sources."""
-        silent = Noise({"noise": np.zeros(curves[0].draws)})
+        silent = Deviations({"noise": np.zeros(curves[0].draws)})
         places: Sequence[Ints | None] = index or [None] * len(curves)
-        levels = [*(None for _ in self.targets), *baselines]
-        most = (*self.max_loss, *self.max_forgetting)
         limits = [
-            Limit(curve, value, silent, draws, level, self.relative and level is not None)
-            for curve, value, draws, level in zip(curves, most, places, levels, strict=True)
+            Limit(curve, most, silent, draws, start, self.relative and start is not None)
+            for curve, most, draws, start in zip(curves, self.most, places, starts, strict=True)
         ]
         return Problem(tuple(limits), self.confidence)
 
@@ -434,33 +322,49 @@ def requested(
     baseline: Baseline | Sequence[Baseline],
     run: PlannedRun,
     *,
+    ratios: Floats,
+    confidence: float,
+    relative: bool,
     noise: str | None,
-    **how: Any,
 ) -> Request:
     """Check the arguments of `bayeslaw.plan`, and find the base and the baselines."""
     targets, sources = (
         list(fits) if isinstance(fits, Sequence) else [fits] for fits in (target, source)
     )
-    for fit in (*targets, *sources):
+    fits = [*targets, *sources]
+    for fit in fits:
         if not isinstance(fit, PointFit):
             with_draws(fit, "plan")
-    points = [fit for fit in (*targets, *sources) if not fit.members]
     losses, rises = (
         np.atleast_1d(np.asarray(x, float)).tolist() for x in (max_loss, max_forgetting)
     )
-    levels: list[Any] = baseline if isinstance(baseline, list) else [baseline]
-    levels = levels * len(sources) if levels == [None] else levels
-    run = replace(run, ptpp=stage_of([*targets, *sources], run.ptpp))
-    request = Request(targets, sources, losses, rises, levels, run, **how)
-    request.check()
-    fixed = {law.held["replay"] for law in laws_of(*targets, *sources) if "replay" in law.held}
+    given: list[Any] = baseline if isinstance(baseline, list) else [baseline]
+    given = given * len(sources) if given == [None] else given
+    run = replace(run, ptpp=stage_of(fits, run.ptpp))
+    for what, values in (("max_forgetting", rises), ("baseline", given)):
+        if len(values) != len(sources):
+            few = f"{len(sources)} sources and {len(values)} of {what}"
+            raise BayeslawError(f"{few}; give each source its own.")
+    for name in given[1:]:
+        if isinstance(name, str):
+            raise BayeslawError(
+                f"baseline={name!r}: only the first source may have a baseline by name; give "
+                "the others' measured losses."
+            )
+    if not targets or len(targets) != len(losses):
+        few = f"{len(targets)} targets and {len(losses)} limits max_loss"
+        raise BayeslawError(f"{few}; give each target its own.")
+    _check_numbers(run, losses, rises, confidence, relative)
+    _check_fits(targets, sources, run, ratios)
+    fixed = {law.held["replay"] for law in laws_of(*fits) if "replay" in law.held}
     run = replace(run, replay=fixed.pop()) if fixed else run
-    label, base = planned_base([*targets, *sources], run)
+    label, base = planned_base(fits, run)
     run = replace(run, base=label)
-    pairs = zip(levels, sources, strict=True)
-    baselines, texts = zip(*(baseline_of(level, fit, run) for level, fit in pairs), strict=True)
+    known = [baseline_of(*pair, run) for pair in zip(given, sources, strict=True)]
+    levels, texts = zip(*known, strict=True)
+    points = [fit for fit in fits if not fit.members]
     if noise is None:
-        noise = "latent" if len(points) == len(targets) + len(sources) else "predictive"
+        noise = "latent" if len(points) == len(fits) else "predictive"
     if noise not in NOISE:
         raise BayeslawError(unknown("noise", noise, NOISE))
     if noise == "predictive" and points:
@@ -468,10 +372,86 @@ def requested(
             f"a point fit of {points[0].name} has no noise; give a posterior or "
             f"{argument('noise', 'latent')}."
         )
-    described = "; ".join(dict.fromkeys(texts))
-    return replace(
-        request, baselines=baselines, baseline=described, run=run, base=base, noise=noise
+    names = numbered("target", len(targets)) + numbered("source", len(sources))
+    named = dict(zip(names, fits, strict=True))
+    several = {"max_loss": losses, "max_forgetting": rises, "baseline": [*levels]}
+    limits = {name: getattr(run, name) for name in ("params", "ptpp", "base", "unique_tokens")}
+    limits |= {name: each[0] if len(each) == 1 else each for name, each in several.items()}
+    starts = [baseline_draws(*pair, run) for pair in zip(levels, sources, strict=True)]
+    return Request(
+        fits=named,
+        most=losses + rises,
+        streams=[*range(len(targets)), len(fits) - 1, *range(len(targets), len(fits) - 1)],
+        starts=[*(None for _ in targets), *starts],
+        limits=limits | {"relative": relative},
+        run=run,
+        ratios=ratios,
+        confidence=confidence,
+        relative=relative,
+        noise=noise,
+        baseline="; ".join(dict.fromkeys(texts)),
+        base=base,
+        far=farness(named, run),
     )
+
+
+def _check_numbers(
+    run: PlannedRun, losses: list[float], rises: list[float], confidence: float, relative: bool
+) -> None:
+    """Raise `BayeslawError` unless all numbers are in range."""
+    positive = [("params", run.params, ""), ("ptpp", run.ptpp, "")]
+    positive += [("max_loss", loss, "") for loss in losses]
+    positive.append(("unique_tokens", run.unique_tokens, " of tokens"))
+    for name, value, of_what in positive:
+        if value is not None and not 0 < value < math.inf:
+            raise BayeslawError(f"{name}={value:g}: give a positive number{of_what}.")
+    for rise in rises:
+        if not -1 < rise < math.inf:
+            raise BayeslawError(f"max_forgetting={rise:g}: 0.02 allows a rise of 2 %.")
+        if relative and rise > 1:
+            raise BayeslawError(
+                f"max_forgetting={rise:g}: give a fraction, not a percentage; {rise / 100:g} "
+                f"allows a rise of {rise:g} %. Limits in nats need relative=False (--absolute)."
+            )
+    if not 0 < confidence < 1:
+        raise BayeslawError(f"confidence={confidence:g} is not between 0 and 1; 0.9 is 90 %.")
+
+
+def _check_fits(
+    targets: Sequence[Fit], sources: Sequence[Fit], run: PlannedRun, ratios: Floats
+) -> None:
+    """Raise `BayeslawError` unless the fits know what is planned."""
+    for law in laws_of(*targets):
+        if run.unique_tokens is not None and not law.repetition:
+            raise BayeslawError(
+                f"unique_tokens: {law.name} was fitted to a table without the column "
+                "unique_tokens, so it does not know what repeated tokens are worth; add "
+                "the column and fit again."
+            )
+    # The source table of the source's domain is itself.
+    if any(map(starts_from_itself, targets)) and False in map(starts_from_itself, sources):
+        raise BayeslawError(
+            "target and source are swapped: the target's table is of the domain that its bases "
+            "were pre-trained on, which may be forgotten; give its fit as the source."
+        )
+    if any(_same(*pair) for pair in product(targets, sources)):
+        raise BayeslawError(
+            "target and source are one posterior; give that of the domain adapted to, and "
+            "that of the domain that may be forgotten."
+        )
+    asked = run.row.drop(columns=["tokens", "replay"])
+    for law in laws_of(*targets, *sources):
+        only = law.held.get("replay", 1.0)
+        if "replay" not in law.columns and (ratios != only).any():
+            why = "does not know replay, so no ratio can be planned: fit one that does, such as"
+            why = f"{why} form1n" if only == 1 else f"was fitted to replay {only:g} alone"
+            raise BayeslawError(
+                f"the law {law.name} {why}, or fix replay_grid=[{only:g}] (--replay {only:g})."
+            )
+        law.at_held(asked, "plan")
+    for fit in (*targets, *sources):
+        if fit.table is not None:
+            check_units(asked, "plan", fit.table.frame)
 
 
 def stage_of(fits: Sequence[Fit], ptpp: float | None) -> float | None:
@@ -597,7 +577,7 @@ class _Solution:
     run: PlannedRun  # with the tokens and the replay ratio at which effects of new sizes are taken
     problems: Mapping[str, Problem]  # on latent and on measured losses
     pairing: str
-    noise: list[Noise]  # of each fit, for all of its draws
+    noise: list[Deviations]  # of each fit, for all of its draws
     chosen: Choice
     best: Choice | None
     cheaper: Choice | None = None  # than one within the evidence
@@ -619,17 +599,13 @@ def _judged(
 
 
 @step("planning: losses by tokens and replay, and the least budget")
-def _solution(
-    request: Request,
-    starts: Sequence[float | Floats | str],
-    far: RegularGridInterpolator | None,
-) -> _Solution:
+def _solution(request: Request) -> _Solution:
     """The plan with the effects of new sizes at the tokens and replay of the request's run.
 
-    `starts` are the baselines of the sources, unpaired; `far` is from `farness`. A plan within the
-    evidence is searched first, unless the smallest budget of all lies there.
+    A plan within the evidence is searched first, unless the smallest budget of all lies there.
     """
-    run, fits, streams = request.run, list(request.fits.values()), request.streams
+    run, far, streams = request.run, request.far, request.streams
+    fits = list(request.fits.values())
     in_turn = [fits[streams.index(k)] for k in range(len(fits))]
     drawn, pairing = pair_draws(in_turn)
     noise = deviations(in_turn, run)
@@ -638,7 +614,7 @@ def _solution(
     curves = [curve_of(fit, run, seed=[run.seed, k]).take(i) for fit, k, i in draws_of]
     paired = [
         start[i] if isinstance(start, np.ndarray) else start
-        for start, i in zip(starts, index[len(request.targets) :], strict=True)
+        for start, i in zip(request.starts, index, strict=True)
     ]
     latent = request.problem(curves, paired, index)
     measured = latent.with_noise(part.take(i) for part, i in zip(noise, index, strict=True))
@@ -663,13 +639,9 @@ def _solution(
     return replace(solved, problems=within, best=likeliest)
 
 
-def _solution_with_sizes(
-    request: Request,
-    starts: Sequence[float | Floats | str],
-    far: RegularGridInterpolator | None,
-) -> _Solution:
+def _solution_with_sizes(request: Request) -> _Solution:
     """The plan with the effects of new sizes at the plan itself."""
-    solved = _solution(request, starts, far)
+    solved = _solution(request)
     if not any(moving_size_effect(fit, request.run) for fit in request.fits.values()):
         return solved
     for _ in range(PASSES):
@@ -680,7 +652,7 @@ def _solution_with_sizes(
         if max(moved, abs(there.replay - run.replay)) < CLOSE:
             break
         run = replace(run, tokens=there.tokens, replay=there.replay)
-        solved = _solution(replace(request, run=run), starts, far)
+        solved = _solution(replace(request, run=run))
     return solved
 
 

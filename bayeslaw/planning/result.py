@@ -14,8 +14,9 @@ from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.formatting import count, digits, jsonable, percent
 from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
 from bayeslaw.laws.adjustments import epochs
+from bayeslaw.planning.grid import BUDGETS
 from bayeslaw.planning.planned_run import PlannedRun
-from bayeslaw.planning.problem import BUDGETS, Problem, likeliest, smallest
+from bayeslaw.planning.problem import Problem, likeliest, smallest
 
 PRICE = (
     "In 57 synthetic worlds plans made at 80 % cost 1.7 times the least budget (median), at 90 % "
@@ -214,8 +215,8 @@ class Plan(Choice):
     note, seed : str, int
     synthetic : bool
         Whether some fitted losses are simulated.
-    problem, deterministic_problem : Problem
-        The limits with the paired draws, and with the point fits.
+    problem : Problem
+        The limits with the paired draws.
     replay_grid : array
         Replay ratios that were searched.
     far : callable or None
@@ -251,7 +252,6 @@ class Plan(Choice):
     synthetic: bool = False
     seed: int = 0
     problem: Problem = field(repr=False)
-    deterministic_problem: Problem = field(repr=False)
     replay_grid: Floats = field(repr=False)
     far: RegularGridInterpolator | None = field(default=None, repr=False)
     run: PlannedRun = field(repr=False)
@@ -366,7 +366,7 @@ class Plan(Choice):
 
     def to_dict(self) -> dict[str, object]:
         """The plan as plain numbers and text for JSON; values that are not finite become None."""
-        hidden = ("problem", "deterministic_problem", "replay_grid", "run", "far")
+        hidden = ("problem", "replay_grid", "run", "far")
         shown = {name: value for name, value in vars(self).items() if name not in hidden}
         shown |= {name: fields(v) for name, v in shown.items() if isinstance(v, Choice)}
         shown |= {"spread": self.spread.to_dict("index")}

@@ -21,7 +21,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.files import atomic_write
 from bayeslaw.common.formatting import jsonable
-from bayeslaw.planning.problem import Noise
+from bayeslaw.planning.problem import Deviations
 from bayeslaw.planning.result import Plan, replay_ratios
 from bayeslaw.plots.style import style
 
@@ -216,7 +216,7 @@ def _page(
     if plan.far is not None:
         within = plan.far((np.log(budgets)[:, None], ratios)) <= 0
     few = problem.thinned(draws)
-    silent = Noise({"noise": np.zeros(few.draws)})
+    silent = Deviations({"noise": np.zeros(few.draws)})
     latent = few.with_noise([silent] * len(few.limits))
     kinds = {"measured": few, "latent": latent} if plan.noise == "predictive" else {"latent": few}
     return {
