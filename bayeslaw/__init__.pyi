@@ -39,7 +39,8 @@ from .huber.point_fit import PointFit as PointFit, fit_huber as fit_huber
 from .inference.fitting import fit as fit
 from .inference.fitting import fit_joint as fit_joint, pymc_model as pymc_model
 from .inference.pools import Pool as Pool, StackedForecast as StackedForecast, load as load
-from .inference.posterior import Forecast as Forecast, Posterior as Posterior
+from .inference.posterior import Posterior as Posterior
+from .inference.forecast import Forecast as Forecast
 from .laws.law import Law as Law
 from .laws.lawfiles import load_law as load_law
 from .laws.priors import Prior as Prior

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 import bayeslaw as bl
-from bayeslaw.inference.fitted import diagnose
+from bayeslaw.inference.convergence import diagnose
 from bayeslaw.inference.fitting import labelled_draws, refit, specify
 from bayeslaw.inference.sampling import Settings
 from bayeslaw.model.building import build

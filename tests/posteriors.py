@@ -7,7 +7,7 @@ import xarray as xr
 
 from bayeslaw import Posterior, grid, load_law, paper_world, simulate
 from bayeslaw.huber.bases import for_table
-from bayeslaw.inference.fitted import Convergence
+from bayeslaw.inference.convergence import Convergence
 from bayeslaw.model.spec import make_spec
 from tests.support import TRANSFER, transfer_design
 

@@ -376,6 +376,7 @@ CELLS = [cell for cell in product(OPTIONS, CONSUMERS) if cell != ("point", "data
 @pytest.mark.parametrize(("name", "use"), CELLS)
 def test_pair(name, use, tmp_path):
     case, ask = OPTIONS[name](), CONSUMERS[use]
+    usable = case.fit.accepted(unconverged=True)
     folders = iter(tmp_path / str(i) for i in range(3))
 
     def asked(fit, rows):
@@ -385,10 +386,10 @@ def test_pair(name, use, tmp_path):
 
     if (name, use) in SAYS:
         with pytest.raises(bl.BayeslawError, match=SAYS[name, use]) as error:
-            asked(case.fit, case.rows)
+            asked(usable, case.rows)
         assert "\n" not in str(error.value)
         return
-    found = asked(case.fit.accepted(unconverged=True), case.rows)
+    found = asked(usable, case.rows)
     if case.twin is not None:
         twin = case.twin.accepted(unconverged=True)
         np.testing.assert_equal(asked(twin, case.twin_rows), found)

@@ -19,7 +19,7 @@ from scipy import stats
 import bayeslaw as bl
 from bayeslaw import FileError, NotConverged, TableError, TableWarning, from_frame, grid, load
 from bayeslaw.huber.bases import for_table
-from bayeslaw.inference.fitted import Convergence, diagnose
+from bayeslaw.inference.convergence import Convergence, diagnose
 from bayeslaw.inference.pools import load_posterior
 from bayeslaw.inference.storage import SCHEMA
 from bayeslaw.laws.priors import NOISE, override
@@ -487,7 +487,8 @@ def test_a_pool_is_the_mixture_of_its_members(pool):
     for member, own, place in pool.by_member():
         np.testing.assert_array_equal(latent[place], member.latent(ROWS)[own])
     some = np.array([pool.count - 1, 0, 5])
-    np.testing.assert_array_equal(pool.gathered(lambda fit: fit.latent(ROWS), some), latent[some])
+    for member, own, place in pool.by_member(some):
+        np.testing.assert_array_equal(latent[some][place], member.latent(ROWS)[own])
     forecast = pool.accepted(**ALLOW).forecast(ROWS, kind="latent")
     assert forecast.weights == pytest.approx({"long": 0.75, "short": 0.25})
     low, high = np.quantile(latent, [0.1, 0.9], axis=0)

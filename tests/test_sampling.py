@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 import bayeslaw as bl
 from bayeslaw import FitError, LawError, TableError, TableWarning, fit, fit_huber, from_frame, grid
 from bayeslaw.common.files import models_dir
-from bayeslaw.inference.fitted import Convergence
+from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.residuals import log_likelihood
 from bayeslaw.inference.sampling import LAST, _needed
 from tests import support

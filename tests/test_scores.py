@@ -16,7 +16,7 @@ from bayeslaw.evaluate._backtest import choose_cuts
 from bayeslaw.evaluate.cross_validation import new_likelihood
 from bayeslaw.evaluate.scores import band_scores, crps, point_scores
 from bayeslaw.inference import residuals
-from bayeslaw.inference.fitted import Convergence
+from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitting import specify
 from bayeslaw.inference.sampling import make_settings
 from bayeslaw.laws.terms import ORIGIN

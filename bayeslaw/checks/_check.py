@@ -29,8 +29,9 @@ from bayeslaw.common.formatting import count, listed
 from bayeslaw.common.progress import step
 from bayeslaw.evaluate.cross_validation import loo
 from bayeslaw.inference.fitting import refit
+from bayeslaw.inference.forecast import Forecast
 from bayeslaw.inference.pools import Pool, with_draws
-from bayeslaw.inference.posterior import Forecast, Posterior
+from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import innovations, residual
 from bayeslaw.model import effects
 from bayeslaw.tables.hull import NEAR, axes, decades, displacement
@@ -94,20 +95,19 @@ def check(
     if rows is not None:
         name = rows.name if isinstance(rows, LossTable) else "rows"
         frame = canonical(frame_of(rows), name, fit.columns)
-        for member, *_ in fit.by_member():
-            frame = member.law.at_held(frame, name)
+        for law in fit.laws:
+            frame = law.at_held(frame, name)
         check_rows(frame, name, fit.table.frame)
         table = LossTable(frame, frame.iloc[:0], name)
     # First, since the verdict cites it where bands failed on measured rows.
     findings = [judge_held_out(fit, table, seed)]
     if table is not None:
         findings.append(judge_extrapolation(fit, table.frame))
-    for label, member in fit.members.items() if isinstance(fit, Pool) else [("", fit)]:
+    for label, member in fit.members.items():
         prefix = f"{label}: " if label else ""
         alone = [*judge_alone(member, table, seed), judge_outliers(member, table, seed)]
         findings += [replace(finding, name=prefix + finding.name) for finding in alone]
-    law = fit.name if isinstance(fit, Pool) else fit.law.name
-    return Check(tuple(findings), law, fit.table.name, 0 if table is None else len(table))
+    return Check(tuple(findings), fit.name, fit.table.name, 0 if table is None else len(table))
 
 
 # -- held-out rows --------------------------------------------------------------------------------
@@ -134,13 +134,9 @@ def judge_held_out(fit: Posterior | Pool, table: LossTable | None, seed: int = 0
     # far beyond the others as they lie beyond all; without rows, in the direction of FLOPs.
     for near in cuts(fit.table, fit.columns, None if table is None else table.frame):
         train, test = subset(fit.table, near), subset(fit.table, ~near)
-        again: Posterior | Pool
         try:
-            if isinstance(fit, Pool):
-                members = {n: refit(m.spec, train, seed) for n, m in fit.members.items()}
-                again = replace(fit, members=members)
-            else:
-                again = refit(fit.spec, train, seed)
+            members = {n: refit(m.spec, train, seed) for n, m in fit.members.items()}
+            again = fit.with_members(members)
             drawn = _forecast(again, test, seed)
         except TableError:  # a column that the law needs no longer varies
             continue

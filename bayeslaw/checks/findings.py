@@ -17,7 +17,7 @@ from scipy.special import ndtri
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.formatting import listed
 from bayeslaw.common.shown import Block, Note, Severity, Showing, Shown
-from bayeslaw.inference.pools import Fit, Pool
+from bayeslaw.inference.pools import Fit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import covariance
 from bayeslaw.laws.law import STEP
@@ -138,7 +138,7 @@ def judge_extrapolation(fit: Fit, rows: pd.DataFrame) -> Finding:
     """Distance of the rows beyond the training rows, and whether the data support it."""
     assert fit.table is not None
     # Of a pool the member with the most weight says whether its laws are taken as exact.
-    seen, first = fit.table.frame, fit.first if isinstance(fit, Pool) else fit
+    seen, first = fit.table.frame, fit.first
     located = locate(fit.table, rows, fit.columns)
     values = {name: int(seen[name].nunique()) for name in COVARIATES if name in seen}
     words, levels = [], ["ok"]

@@ -116,17 +116,17 @@ def fit(
     losses = reading.table(table, source_table)
     rows = losses.training(train)
     fitted = opt.fit_table(opt.required(law), rows, method, sampling, seed, bounds)
-    failed = []
-    if not isinstance(fitted, bl.PointFit) and out is not None:
-        try:
-            fitted.save(out)
-        except FileError as error:  # such as a full disk, which must not cost the result
-            failed, out = [f"error: {error}"], None
     shown = fitted.shown().adding(**opt.how(method, sampling), seed=seed, out=out)
     if train:
         shown = shown.adding(train=train)
     if isinstance(fitted, bl.PointFit):
         return Result(shown)
+    failed = []
+    if out is not None:
+        try:
+            fitted.save(out)
+        except FileError as error:  # such as a full disk, which must not cost the result
+            failed, shown, out = [f"error: {error}"], shown.adding(out=None), None
     code = 2 if failed else int(not fitted.convergence.ok)
     return Result(shown, failed or next_commands(fitted, out), code)
 

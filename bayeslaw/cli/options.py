@@ -334,8 +334,8 @@ def fit_or_load(
         rows = _rows(choice)
         if rows is None:
             raise TableError("say which rows to forecast, with --rows or --grid.")
-        for member, *_ in posterior.by_member():
-            rows = _checked(rows, member.law, posterior.table, measured, near)
+        for law in posterior.laws:
+            rows = _checked(rows, law, posterior.table, measured, near)
         return posterior, rows
     name = required(choice.law)
     laws = [bl.load_law(str(law)) for law in member_laws(name) or [name]]

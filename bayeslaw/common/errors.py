@@ -52,13 +52,9 @@ def command_line() -> Iterator[None]:
         _SHELL.reset(token)
 
 
-def on_command_line() -> bool:
-    return _SHELL.get()
-
-
 def argument(name: str, value: object) -> str:
     """An argument in a message, as its reader would write it: in Python or as an option."""
-    if not on_command_line():
+    if not _SHELL.get():
         return f"{name}={value!r}"
     option = f"--{name.replace('_', '-')}"
     if value is True:
@@ -71,6 +67,13 @@ def argument(name: str, value: object) -> str:
     if quoted != text and not set(text) & set('"`$\\!'):
         quoted = f'"{text}"'
     return f"{option} {quoted}"
+
+
+def accept(what: str) -> str:
+    """How a reader accepts that a fit is "unconverged", or rows "beyond_evidence", in a message."""
+    if not _SHELL.get():
+        return f"use fit.accepted({what}=True)"
+    return "pass --allow-unconverged" if what == "unconverged" else "add --beyond-evidence"
 
 
 def unknown(what: str, name: str, valid: Iterable[str]) -> str:

@@ -14,8 +14,9 @@ from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import BayeslawError, LawError, TableWarning
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
+from bayeslaw.inference.forecast import BAND_LEVELS, band_columns
 from bayeslaw.inference.pools import of_one_law
-from bayeslaw.inference.posterior import BAND_LEVELS, Posterior, band_columns
+from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
 from bayeslaw.tables.hull import BEYOND, evidence, in_words, locate
@@ -72,7 +73,7 @@ def warn_beyond(places: Places, fits: Iterable[Posterior]) -> None:
     """Warn of cases that `bayeslaw forecast` would refuse as rows, unless all fits accept them."""
     accepted = all(fit.accepts_beyond for fit in fits)
     if not accepted and judged(places, refuse=True)[0] == "refuse":
-        warnings.warn(judged(places)[1], TableWarning, stacklevel=3)
+        warnings.warn(judged(places)[1], TableWarning, stacklevel=4)
 
 
 def place_blocks(places: Places, cases: pd.DataFrame) -> list[Block]:
@@ -234,16 +235,17 @@ def marked(frame: pd.DataFrame, failures: Sequence[str]) -> pd.DataFrame:
 def derived(
     numbers: Mapping[str, tuple[Floats, str]],
     cases: pd.DataFrame,
+    fits: Sequence[Posterior] = (),
     *,
     at_bound: Mapping[str, Bools] | None = None,
     notes: Sequence[str] = (),
-    failures: Sequence[str] = (),
     places: Places | None = None,
 ) -> Derived:
-    """Make the result from arrays of shape (draws, cases) and their units."""
+    """Make the result from arrays of shape (draws, cases) and their units; see `warn_beyond`."""
     dims = ("draw", "case")
     variables = {name: (dims, values, {"units": unit}) for name, (values, unit) in numbers.items()}
-    remarks = tuple(notes), tuple(failures)
+    warn_beyond(places or {}, fits)
+    remarks = tuple(notes), checked(*fits)
     return Derived(xr.Dataset(variables), cases, at_bound or {}, *remarks, places or {})
 
 
@@ -270,8 +272,6 @@ def local_exponents(posterior: Posterior, rows: LossTable | pd.DataFrame) -> Der
 
     Raises
     ------
-    NotConverged
-        If the posterior failed the convergence checks; see `Posterior.accepted`.
     TableError
         If a covariate is missing or invalid.
 
@@ -280,7 +280,7 @@ def local_exponents(posterior: Posterior, rows: LossTable | pd.DataFrame) -> Der
     >>> rows = bl.grid(params=1e9, tokens=2e10)
     >>> bl.derive.local_exponents(fit, rows).to_frame()  # doctest: +SKIP
     """
-    frame, failures = _asked(posterior, rows)
+    frame = _asked(posterior, rows)
     law, q = posterior.extended(frame)
     x, at = posterior.covariates(frame), posterior.at  # losses of new bases are drawn
     p = law.amounts(q, at)
@@ -308,20 +308,17 @@ def local_exponents(posterior: Posterior, rows: LossTable | pd.DataFrame) -> Der
         for name in ("reducible", "loss"):
             totals[f"{name}_{SYMBOLS[along]}"] = slopes[name], "1"
     places = {"": placed(posterior, frame)}
-    warn_beyond(places, [posterior])
-    return derived({**exponents, **totals}, _places(law, frame), failures=failures, places=places)
+    return derived({**exponents, **totals}, _places(law, frame), [posterior], places=places)
 
 
-def _asked(
-    posterior: Posterior, rows: LossTable | pd.DataFrame
-) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Rows to derive parameters at, checked, and failures of the convergence check."""
-    failures = checked(posterior)
+def _asked(posterior: Posterior, rows: LossTable | pd.DataFrame) -> pd.DataFrame:
+    """Rows to derive parameters of a fit at, both checked."""
+    checked(posterior)
     # Exponents trade off against each other where losses have long converged.
     posterior.require_converged(parameters=True)
     frame = rows.frame if isinstance(rows, LossTable) else canonical(rows, "rows", ())
     check_rows(frame, "rows", posterior.table.frame)
-    return frame, failures
+    return frame
 
 
 def _places(law: Law, frame: pd.DataFrame) -> pd.DataFrame:
@@ -345,8 +342,6 @@ def best_rate(posterior: Posterior, rows: LossTable | pd.DataFrame) -> Derived:
 
     Raises
     ------
-    NotConverged
-        If the posterior failed the convergence checks; see `Posterior.accepted`.
     LawError
         If the posterior was not fitted to several rates.
     TableError
@@ -356,7 +351,7 @@ def best_rate(posterior: Posterior, rows: LossTable | pd.DataFrame) -> Derived:
     --------
     >>> bl.derive.best_rate(fit, bl.grid(params=1e9, tokens=2e10)).to_frame()  # doctest: +SKIP
     """
-    frame, failures = _asked(posterior, rows)
+    frame = _asked(posterior, rows)
     law, at = posterior.law, posterior.at
     if law.tuning is None:
         raise LawError(
@@ -372,7 +367,7 @@ def best_rate(posterior: Posterior, rows: LossTable | pd.DataFrame) -> Derived:
     if outside:
         notes += [f"{outside} of {len(frame)} medians lie outside, where no row shows the cost."]
     cases = _places(law, frame)
-    return derived({"rate": (values, "as fitted")}, cases, notes=notes, failures=failures)
+    return derived({"rate": (values, "as fitted")}, cases, [posterior], notes=notes)
 
 
 def floor(posterior: Posterior) -> Derived:
@@ -387,15 +382,10 @@ def floor(posterior: Posterior) -> Derived:
     Derived
         `E`, nats per token.
 
-    Raises
-    ------
-    NotConverged
-        If the posterior failed the convergence checks; see `Posterior.accepted`.
-
     Examples
     --------
     >>> bl.derive.floor(fit).to_frame()  # doctest: +SKIP
     """
-    failures = checked(posterior)
+    checked(posterior)
     values = posterior.paper["E"].values.reshape(-1, 1)
-    return derived({"E": (values, "nats per token")}, pd.DataFrame(index=[0]), failures=failures)
+    return derived({"E": (values, "nats per token")}, pd.DataFrame(index=[0]), [posterior])

@@ -9,6 +9,7 @@ standard deviation that grows with the slope .90 and .0073; with binomial noise 
 bands 6 % wider. Models answer the same questions, so the curve has most of that noise already.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from scipy.stats import kendalltau
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, TableError
 from bayeslaw.derive.derived import Derived, derived
-from bayeslaw.inference.posterior import Forecast
+from bayeslaw.inference.forecast import Forecast
 from bayeslaw.tables.table import in_nats, queried, read_frame
 from bayeslaw.tables.validation import COVARIATES, check_domain, label_texts, row_numbers
 
@@ -133,8 +134,8 @@ def accuracy(
                 f"lie outside {span}"
             )
     cases = forecast.frame[[c for c in COVARIATES if c in forecast.frame]].reset_index(drop=True)
-    failures = forecast.convergence.failures
-    return derived(numbers, cases.assign(loss=median), notes=notes, failures=failures)
+    found = derived(numbers, cases.assign(loss=median), notes=notes)
+    return replace(found, failures=forecast.convergence.failures)
 
 
 def read_pairs(

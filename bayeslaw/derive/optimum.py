@@ -20,8 +20,8 @@ from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.common.errors import BayeslawError, LawError, TableWarning, argument
 from bayeslaw.common.formatting import percent
 from bayeslaw.common.progress import step
-from bayeslaw.derive.derived import SHARE, Derived, checked, derived, placed, quantile, warn_beyond
-from bayeslaw.inference.pools import pair_draws
+from bayeslaw.derive.derived import SHARE, Derived, checked, derived, placed, quantile
+from bayeslaw.inference.pools import pair_draws, sample_of
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.grid import LawDraws, minima
 from bayeslaw.tables.hull import MEASURED
@@ -280,8 +280,6 @@ def compute_optimal(
 
     Raises
     ------
-    NotConverged
-        If the posterior failed the convergence checks; see `Posterior.accepted`.
     LawError
         If the law does not depend on N and D, or `replay` or `ptpp` is lacking.
     BayeslawError
@@ -302,7 +300,7 @@ def compute_optimal(
     asked = positive("flops", flops)
     if not span > 1:
         raise BayeslawError(f"span {span:g} is not above 1; it is a factor of budget.")
-    failures = checked(posterior)
+    checked(posterior)
     check_budgets([posterior], asked)
     ends = (min(asked) / math.sqrt(span), max(asked) * math.sqrt(span))
     budgets = budgets_of(posterior, ends, search, replay, ptpp)
@@ -330,12 +328,9 @@ def compute_optimal(
     bounded = {name: at_low | at_high if "exponent" in name else at_bound for name in numbers}
     notes = [budgets.searched, *on_bound(budgets, asked, log_ratio)]
     notes.append(f"exponents: mean slopes over a factor {span:g} of budget")
-    cases, places = (
-        pd.DataFrame({"flops": asked}),
-        {"": splits(posterior, budgets, asked, log_ratio)},
-    )
-    warn_beyond(places, [posterior])
-    return derived(numbers, cases, at_bound=bounded, notes=notes, failures=failures, places=places)
+    cases = pd.DataFrame({"flops": asked})
+    places = {"": splits(posterior, budgets, asked, log_ratio)}
+    return derived(numbers, cases, [posterior], at_bound=bounded, notes=notes, places=places)
 
 
 def splits(
@@ -401,7 +396,7 @@ def flops_to_reach(
 
     Raises
     ------
-    NotConverged, LawError
+    LawError
         As for `compute_optimal`.
     BayeslawError
         If a loss is not positive, or a range is empty.
@@ -416,18 +411,17 @@ def flops_to_reach(
     >>> bl.derive.flops_to_reach(fit, [2.2, 2.0]).to_frame()  # doctest: +SKIP
     """
     targets = positive("loss", loss)
-    failures = checked(posterior)
+    checked(posterior)
     reach = reach_of([posterior])
     budgets = budgets_of(posterior, reach, search, replay, ptpp)
     flops, at_bound = budgets.flops_to(targets, reach)
     place, bound = at_median(posterior, budgets, flops)
-    warn_beyond({"": place}, [posterior])
     return derived(
         {"flops": (flops, "FLOPs")},
         pd.DataFrame({"loss": targets}),
+        [posterior],
         at_bound={"flops": at_bound},
         notes=[budgets.searched, *bound, REACHED.format(*reach)],
-        failures=failures,
         places={"": place},
     )
 
@@ -470,8 +464,6 @@ def compute_multiplier(
 
     Raises
     ------
-    NotConverged
-        If a posterior failed the convergence checks; see `Posterior.accepted`.
     BayeslawError
         If a loss is not positive, or a range is empty.
     LawError
@@ -487,7 +479,7 @@ def compute_multiplier(
     >>> bl.derive.compute_multiplier(fit, reference, 2.2).to_frame()  # doctest: +SKIP
     """
     targets, fits = positive("loss", loss), [posterior, reference]
-    failures = checked(*fits)
+    checked(*fits)
     check_same_data(fits)
     index, how = pair_draws(fits)
     reach, places = reach_of(fits), {}
@@ -497,23 +489,22 @@ def compute_multiplier(
         reached.append(budgets.flops_to(targets, reach))
         places[name], of_bound = at_median(fit, budgets, reached[-1][0])
         notes += [f"{name}: {note}" for note in (budgets.searched, *of_bound)]
-    warn_beyond(places, fits)
     (flops, bound), (reference_flops, reference_bound) = reached
     with np.errstate(invalid="ignore"):  # infinity over infinity is not defined
         ratio = reference_flops / flops
     return derived(
         {"multiplier": (ratio, "1")},
         pd.DataFrame({"loss": targets}),
+        fits,
         at_bound={"multiplier": reference_bound | bound},
         notes=[*notes, REACHED.format(*reach)],
-        failures=failures,
         places=places,
     )
 
 
 def check_same_data(fits: Sequence[Posterior]) -> None:
     """Warn of separate fits whose losses are of other domains; a joint one may have recipes."""
-    if len({fit.settings.get("joint") or id(fit) for fit in fits}) == 1:
+    if len({sample_of(fit) for fit in fits}) == 1:
         return
     frames = [fit.table.frame for fit in fits]
     domains = [{*label_texts(f["domain"]).dropna()} if "domain" in f else set() for f in frames]

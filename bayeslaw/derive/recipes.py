@@ -214,8 +214,6 @@ def compare_recipes(
 
     Raises
     ------
-    NotConverged
-        If a posterior failed the convergence checks; see `Posterior.accepted`.
     LawError
         If `flops` is given and a law depends on more than N and D.
     BayeslawError

@@ -277,8 +277,6 @@ def choose_anchors(
 
     Raises
     ------
-    NotConverged
-        If a posterior failed the convergence check; see `Posterior.accepted`.
     TableError
         If a covariate is missing or a run is inconsistent, or all candidates are fitted rows.
     BayeslawError

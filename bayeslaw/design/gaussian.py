@@ -84,9 +84,9 @@ def candidate_rows(
     columns = [c for c in COVARIATES if c in posterior.columns]
     frame = canonical(frame_of(candidates), "candidates", columns)
     check_rows(frame, "candidates", posterior.table.frame)
-    for member, *_ in posterior.by_member():
-        member.law.covariates(frame, "candidates")  # raises for rows with tokens = 0
-    levels = [level for member, *_ in posterior.by_member() for level in member.spec.effects]
+    for law in posterior.laws:
+        law.covariates(frame, "candidates")  # raises for rows with tokens = 0
+    levels = [level for member in posterior.members.values() for level in member.spec.effects]
     known = [*IDENTITY, *(effects.level(level).column for level in levels)]
     measured = same_rows(frame, posterior.table.frame, known).any(axis=1)
     if measured.all():
@@ -209,7 +209,7 @@ def _of_planned_base(fit: Posterior | Pool, frame: pd.DataFrame, plan: Plan) -> 
     label = plan.limits["base"]
     fitted = any(
         "base" in member.draws.coords and label in member.draws["base"].values.astype(str)
-        for member, *_ in fit.by_member()
+        for member in fit.members.values()
     )
     if label is None or fitted or "base" not in frame:
         return np.zeros(len(frame), bool)

@@ -83,8 +83,6 @@ def anchor_value(
 
     Raises
     ------
-    NotConverged
-        If a posterior failed the convergence check; see `Posterior.accepted`.
     BayeslawError
         If there is no set, no simulation, or no feasible plan before the anchors.
     """

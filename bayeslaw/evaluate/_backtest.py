@@ -20,8 +20,8 @@ from bayeslaw.common.files import results
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.evaluate.scores import crps
 from bayeslaw.inference.fitting import fit
+from bayeslaw.inference.forecast import BAND_LEVELS
 from bayeslaw.inference.pools import member_laws
-from bayeslaw.inference.posterior import BAND_LEVELS
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.table import LossTable, read_frame, require_table, subset, write_frame

@@ -22,16 +22,16 @@ from bayeslaw.common.files import digest, locked, read_json, write_json
 from bayeslaw.common.formatting import jsonable
 from bayeslaw.common.shown import SYNTHETIC, Block, Note, Showing, Shown, Table
 from bayeslaw.evaluate.scores import BANDS, POINT, crps, interval_scores, point_scores, shown_scores
-from bayeslaw.inference.pools import of_one_law
-from bayeslaw.inference.posterior import (
+from bayeslaw.inference.forecast import (
     BAND_LEVELS,
     Forecast,
-    Posterior,
     band_columns,
     band_table,
     inside,
     inside_words,
 )
+from bayeslaw.inference.pools import of_one_law
+from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.storage import with_units
 from bayeslaw.laws.adjustments import ANNEALED, RATE, UNIQUE
 from bayeslaw.tables.table import LossTable, from_frame, is_synthetic
@@ -278,6 +278,7 @@ def write_coefficients(fit: Posterior, path: str | Path) -> Shown:
     Parameters
     ----------
     fit : Posterior
+        Of one that has not converged, and is `accepted`, the file says so.
     path : str or Path
         File to write; an existing file is replaced.
 
@@ -288,9 +289,6 @@ def write_coefficients(fit: Posterior, path: str | Path) -> Shown:
 
     Raises
     ------
-    NotConverged
-        If the posterior failed the convergence checks; see `Posterior.accepted`. The file then says
-        so.
     FileError
         If the file cannot be written.
     """

@@ -20,8 +20,9 @@ from bayeslaw.common.progress import each
 from bayeslaw.common.shown import Block, Format, Note, Shown, Table
 from bayeslaw.huber.point_fit import Bounds, PointFit, fit_huber
 from bayeslaw.inference.fitting import fit
+from bayeslaw.inference.forecast import BAND_LEVELS, Forecast, ends
 from bayeslaw.inference.pools import Pool, with_draws
-from bayeslaw.inference.posterior import BAND_LEVELS, Forecast, Posterior, ends
+from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.sampling import PosteriorSettings, check_names
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
@@ -67,8 +68,6 @@ def score(
     TableError
         If rows of the table are of a domain, a rate or a kind that the fit does not know, or are
         not the rows of the forecast in their order.
-    NotConverged
-        If the posterior failed the convergence checks; see `Posterior.accepted`.
 
     Examples
     --------
@@ -245,17 +244,17 @@ def compare(
         for law, used, rest, _ in jobs:  # before the first fit
             law.for_rows(used.frame, used.name).at_held(rest.frame, rest.name)
         for law, used, rest, label in each(jobs, "comparing laws", settings.get("progress")):
-            prediction: PointFit | Posterior
             if method == "nuts":
-                prediction = fit(law, used, method="nuts", delta=delta, seed=seed, **settings)
-                prediction = prediction.accepted(unconverged=unconverged)
+                drawn = fit(law, used, method="nuts", delta=delta, seed=seed, **settings)
+                scores = score(drawn.accepted(unconverged=unconverged), rest, seed=seed)
+                words = "; ".join(drawn.convergence.failures)
             else:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", FitWarning)  # reported in the column `note`
-                    prediction = fit_huber(law, used, delta=delta, bounds=bounds, seed=seed)
-            scores = score(prediction, rest, seed=seed)
+                    point = fit_huber(law, used, delta=delta, bounds=bounds, seed=seed)
+                scores, words = score(point, rest), note(point, rest)
             row = scores.to_dict() | {"domain": domain, "law": label, "rows": len(used)}
-            rows.append(row | {"scored": len(rest), "note": note(prediction, rest)})
+            rows.append(row | {"scored": len(rest), "note": words})
     scored = pd.DataFrame(rows)
     if len(parts) > 1:
         return scored.set_index(["domain", "law"])
@@ -292,10 +291,8 @@ def row_name(row: Hashable) -> str:
     return ", ".join(row) if isinstance(row, tuple) else str(row)
 
 
-def note(fit: PointFit | Posterior, rows: LossTable) -> str:
+def note(fit: PointFit, rows: LossTable) -> str:
     """Warnings about a fit and its forecast of some rows in a few words; empty if none."""
-    if isinstance(fit, Posterior | Pool):
-        return "; ".join(fit.convergence.failures)
     words = [f"{name} = {value:g}" for name, value in fit.at_bounds.items()]
     if fit.agreeing < 0.1:
         words.append(f"{100 * fit.agreeing:.0f} % of starts agree")

@@ -2,15 +2,14 @@
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Never
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw.common.acceptance import Acceptance
-from bayeslaw.common.arrays import Bools, Floats
+from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning, unknown
 from bayeslaw.common.formatting import count, digits
@@ -19,6 +18,7 @@ from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.huber.bases import for_table
 from bayeslaw.huber.descent import Objective, agree, polish_best, screened_starts, solutions
 from bayeslaw.laws.adjustments import RATE, UNIQUE
+from bayeslaw.laws.fits import FitOfLaw
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.table import LossTable, frame_of, is_synthetic
@@ -40,7 +40,7 @@ type Bounds = Literal["paper", "prior"]
 
 
 @dataclass(frozen=True, repr=False)
-class PointFit(Showing, Acceptance):
+class PointFit(Showing, FitOfLaw):
     """A deterministic fit.
 
     Parameters
@@ -88,12 +88,21 @@ class PointFit(Showing, Acceptance):
         return not self.at_bounds
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """Covariates of the law, as columns of a table."""
-        return self.law.columns
+    def members(self) -> dict[str, Never]:
+        """None: a point fit has no posterior."""
+        return {}
+
+    def by_member(self, draws: Ints | None = None) -> Iterator[Never]:
+        """Nothing, as there are no `members`."""
+        return iter(())
+
+    @property
+    def count(self) -> int:
+        """Number of draws: one, without noise."""
+        return 1
 
     def require_converged(self) -> tuple[str, ...]:
-        """Nothing: a point fit has no convergence check of draws."""
+        """Nothing: there are no draws that could fail a convergence check."""
         return ()
 
     def predict(self, table: LossTable | pd.DataFrame) -> Floats:

@@ -1,18 +1,19 @@
 """Draws of a law's parameters given a table, and the law's loss on any rows under each draw."""
 
-import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.common.acceptance import Acceptance, accept
-from bayeslaw.common.arrays import Floats
-from bayeslaw.common.errors import NotConverged
+from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.errors import NotConverged, accept
+from bayeslaw.inference.convergence import Convergence
+from bayeslaw.laws.fits import FitOfLaw
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.terms import Array
 from bayeslaw.model import effects
@@ -22,107 +23,10 @@ from bayeslaw.tables.validation import canonical
 
 EXTENSION = "extension_seed"
 """Setting of a posterior without losses; see `FittedLaw.extension_seed`."""
-MAX_RHAT, MIN_ESS, MIN_BFMI = 1.01, 400, 0.3
-MAX_DIVERGENT = 0.001
-"""Largest share of divergent transitions: posteriors with fewer were found calibrated (SBC)."""
 
 
 @dataclass(frozen=True)
-class Convergence:
-    """Convergence diagnostics of log losses at fitted rows and of scales."""
-
-    rhat: float  # the largest, rank-normalised
-    ess_bulk: float
-    ess_tail: float
-    divergences: int  # after tuning
-    bfmi: float  # smallest energy Bayesian fraction of missing information over chains
-    slow: tuple[str, ...] = ()  # other parameters that fail the limits
-    transitions: int = 0  # after tuning, of all chains
-
-    def __str__(self) -> str:
-        if not self.ok:
-            return (
-                f"NOT CONVERGED: {'; '.join(self.failures)}. Do not trust these numbers: fit again "
-                "with more tuning and draws."
-            )
-        ess = min(self.ess_bulk, self.ess_tail)
-        line = f"converged: R-hat {self.rhat:.3f}, ESS {ess:.0f}, {self.diverged}"
-        slow = ", ".join(self.slow)
-        return f"{line}. Not converged by themselves, so not to be read: {slow}" if slow else line
-
-    @property
-    def diverging(self) -> bool:
-        """Whether more transitions diverged than may."""
-        return self.divergences > MAX_DIVERGENT * self.transitions
-
-    @property
-    def diverged(self) -> str:
-        """How many transitions diverged, in words."""
-        if not self.divergences:
-            return "no divergences"
-        return f"{self.divergences} of {self.transitions:,} transitions diverged"
-
-    @property
-    def failures(self) -> tuple[str, ...]:
-        """What fails the convergence check, in words; empty if the posterior can be used."""
-        # NaN is within no limit, so a chain that does not move fails.
-        passed = {
-            f"R-hat {self.rhat:.3f} > {MAX_RHAT}": self.rhat <= MAX_RHAT,
-            f"bulk ESS {self.ess_bulk:.0f} < {MIN_ESS}": self.ess_bulk >= MIN_ESS,
-            f"tail ESS {self.ess_tail:.0f} < {MIN_ESS}": self.ess_tail >= MIN_ESS,
-            f"{self.divergences} divergences": not self.diverging,
-            f"E-BFMI {self.bfmi:.2f} < {MIN_BFMI}": self.bfmi >= MIN_BFMI,
-        }
-        return tuple(words for words, ok in passed.items() if not ok)
-
-    @property
-    def ok(self) -> bool:
-        return not self.failures
-
-
-def diagnose(used: xr.Dataset, stats: xr.Dataset, others: xr.Dataset | None = None) -> Convergence:
-    """Convergence of draws with dims (chain, draw)."""
-    divergences, transitions = int(stats["diverging"].sum()), stats["diverging"].size
-    stuck = any(bool((v.max("draw") == v.min("draw")).any()) for v in used.data_vars.values())
-    if stuck or used.sizes["chain"] < 2 or used.sizes["draw"] < 4:
-        return Convergence(math.nan, 0.0, 0.0, divergences, math.nan, (), transitions)
-    measures = np.array(list(_measures(used).values()))
-    energy = stats["energy"].values
-    bfmi = (np.diff(energy, axis=1) ** 2).mean(1) / energy.var(1)
-    slow = failing(others) if others else ()
-    bulk, tail = measures[:, 1:].min(0).tolist()
-    rhat = float(measures[:, 0].max())
-    return Convergence(rhat, bulk, tail, divergences, float(bfmi.min()), slow, transitions)
-
-
-def failing(draws: xr.Dataset) -> tuple[str, ...]:
-    """Variables that fail the limits by themselves."""
-    if draws.sizes["chain"] < 2 or draws.sizes["draw"] < 4:
-        return ()
-    return tuple(
-        name
-        for name, (worst, *ess) in _measures(draws).items()
-        if not (worst <= MAX_RHAT and min(ess) >= MIN_ESS)
-    )
-
-
-def _measures(draws: xr.Dataset) -> dict[str, tuple[float, float, float]]:
-    """Of each variable the largest R-hat, and the smallest bulk and tail effective sample size."""
-    import arviz_stats as azs
-
-    rhat, bulk, tail = azs.rhat(draws), *(azs.ess(draws, method=m) for m in ("bulk", "tail"))
-    return {
-        str(name): (
-            float(rhat[name].values.max()),
-            float(bulk[name].values.min()),
-            float(tail[name].values.min()),
-        )
-        for name in draws.data_vars
-    }
-
-
-@dataclass(frozen=True)
-class FittedLaw(Acceptance):
+class FittedLaw(FitOfLaw):
     """What is known of a law after a fit; `Posterior` adds what is made from it."""
 
     spec: Spec
@@ -134,14 +38,19 @@ class FittedLaw(Acceptance):
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def members(self) -> dict[str, Self]:
+        """Posteriors of one law by label: this one, without a label."""
+        return {"": self}
+
+    def by_member(self, draws: Ints | None = None) -> Iterator[tuple[Self, Ints, Ints]]:
+        """Members, with the draws of theirs that some draws of the fit are, and their places."""
+        chosen = np.arange(self.count) if draws is None else draws
+        yield self, chosen, np.arange(len(chosen))
+
+    @property
     def law(self) -> Law:
         """The law that was fitted."""
         return self.spec.law
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Covariates of the law, as columns of a table."""
-        return self.law.columns
 
     @property
     def count(self) -> int:
@@ -237,7 +146,7 @@ class FittedLaw(Acceptance):
         x["start"], x["deviation"] = bases.logs(frame, np.where(unknown, drawn, 0.0))
         return x
 
-    @property
+    @cached_property
     def law_with_knots(self) -> Law:
         """The law with knots of its random walks that cover the training rows."""
         return self.law.over(self.law.covariates(self.table), self.at)

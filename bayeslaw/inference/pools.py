@@ -1,7 +1,7 @@
 """Pools: posteriors of several laws on one table, used as one."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,11 +16,12 @@ from bayeslaw.common.errors import FileError, FitError, LawError
 from bayeslaw.common.shown import Note, Showing, Shown
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference import storage
-from bayeslaw.inference.fitted import Convergence
-from bayeslaw.inference.posterior import BAND_LEVELS, Forecast, Posterior
+from bayeslaw.inference.convergence import Convergence
+from bayeslaw.inference.forecast import BAND_LEVELS, Forecast
+from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.hull import warn_beyond
-from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.table import LossTable, frame_of
 
 POOLS = {"adaptation": ("form1n", "transfer")}
 """Names of pools and their laws."""
@@ -136,9 +137,14 @@ class Pool(Showing):
         return self.first.table
 
     @property
+    def laws(self) -> tuple[Law, ...]:
+        """The laws of all members."""
+        return tuple(fit.law for fit in self.members.values())
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """Covariates of the members' laws."""
-        return tuple(dict.fromkeys(c for fit in self.members.values() for c in fit.columns))
+        return tuple(dict.fromkeys(c for law in self.laws for c in law.columns))
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -165,7 +171,10 @@ class Pool(Showing):
     def accepted(self, *, unconverged: bool = False, beyond_evidence: bool = False) -> Self:
         """The same pool, with what is accepted of its members; see `Posterior.accepted`."""
         what = {"unconverged": unconverged, "beyond_evidence": beyond_evidence}
-        members = {name: fit.accepted(**what) for name, fit in self.members.items()}
+        return self.with_members({n: fit.accepted(**what) for n, fit in self.members.items()})
+
+    def with_members(self, members: Mapping[str, Posterior]) -> Self:
+        """The pool of other posteriors of the same laws, with the same weights."""
         return replace(self, members=members)
 
     @cached_property
@@ -197,15 +206,12 @@ class Pool(Showing):
             place = np.flatnonzero(owner[wanted] == k)
             yield fit, draw[wanted[place]], place
 
-    def gathered(self, values: Callable[[Posterior], Floats], draws: Ints | None = None) -> Floats:
-        """Values of all members, each of shape (draws, ...), for draws of the pool."""
-        used = [part for part in self.by_member(draws) if len(part[1])]
-        parts = np.concatenate([values(fit)[draws_of] for fit, draws_of, _ in used])
-        return parts[np.argsort(np.concatenate([place for *_, place in used]))]
-
     def latent(self, table: LossTable | pd.DataFrame) -> Floats:
         """Noise-free loss per draw and row, nats per token, shape (draws, rows)."""
-        return self.gathered(lambda fit: fit.latent(table))
+        losses = np.empty((self.count, len(frame_of(table))))
+        for fit, draws, places in self.by_member():
+            losses[places] = fit.latent(table)[draws]
+        return losses
 
     def predict(self, table: LossTable | pd.DataFrame) -> Floats:
         """Central loss per row, nats per token: the median of the latent loss."""
@@ -283,10 +289,10 @@ def load(path: str | Path) -> Posterior | Pool:
 def load_posterior(path: str | Path) -> Posterior:
     """`load` for what needs the fit of one law; `FileError` if the file holds a pool."""
     fit = load(path)
-    if isinstance(fit, Pool):
+    if len(fit.members) > 1:
         names = ", ".join(fit.members)
         raise FileError(f"{path}: a pool; this needs the fit of one of its laws alone: {names}.")
-    return fit
+    return fit.first
 
 
 type Fit = Posterior | Pool | PointFit
@@ -295,10 +301,10 @@ type Fit = Posterior | Pool | PointFit
 
 def of_one_law(fit: Posterior | Pool, what: str) -> Posterior:
     """The fit, if it is the posterior of one law; `what` in the error names what needs one."""
-    if isinstance(fit, Pool):
+    if len(with_draws(fit, what).members) > 1:
         names = ", ".join(fit.members)
         raise FitError(f"{what} needs the fit of one law, not a pool; take a member: {names}.")
-    return with_draws(fit, what)
+    return fit.first
 
 
 def with_draws[T](fit: T, what: str) -> T:
@@ -316,8 +322,11 @@ def member_laws(law: object) -> Sequence[str | Path | Law] | None:
     return law if isinstance(law, Sequence) else None
 
 
-def draw_count(fit: Fit) -> int:
-    return 1 if isinstance(fit, PointFit) else fit.count
+def sample_of(fit: Fit) -> object:
+    """What is the same for fits whose draws were sampled together; empty for a point fit."""
+    members = fit.members.values()
+    joint = (member.settings["joint"] for member in members if "joint" in member.settings)
+    return next(joint, tuple(id(member.draws) for member in members))
 
 
 def pair_draws(fits: Sequence[Fit]) -> tuple[list[Ints], str]:
@@ -326,25 +335,23 @@ def pair_draws(fits: Sequence[Fit]) -> tuple[list[Ints], str]:
     Draws of a joint fit are paired as they were sampled. Separate fits are independent, so any
     pairing of their draws is valid; longer posteriors are thinned.
     """
-    posteriors = [fit for fit in fits if not isinstance(fit, PointFit)]
+    sampled = [sample_of(fit) for fit in fits]
+    groups = [name for name in dict.fromkeys(sampled) if name]
+    draws = min((fit.count for fit in fits if fit.members), default=1)
+    # Chains sampled with the same seed can be correlated between fits, so the draws of each group
+    # are shifted against those of the others; the one draw of a point fit is in every pair.
+    shifts = {name: k * draws // len(groups) for k, name in enumerate(groups)}
+    index = [
+        np.roll(np.arange(draws) * fit.count // draws, shifts.get(name, 0))
+        for fit, name in zip(fits, sampled, strict=True)
+    ]
+    posteriors = sum(map(bool, sampled))
     if not posteriors:
-        return [np.zeros(1, int) for _ in fits], "no draws: all fits are point fits"
-    draws = min(draw_count(fit) for fit in posteriors)
-    names: list[object] = [fit.settings.get("joint") or id(fit) for fit in posteriors]
-    groups = list(dict.fromkeys(names))
-    index, left = [], iter(names)
-    for fit in fits:
-        if isinstance(fit, PointFit):
-            index.append(np.zeros(draws, int))
-            continue
-        # Chains sampled with the same seed can be correlated between fits, so the draws of each
-        # group are shifted against those of the others.
-        shift = groups.index(next(left)) * draws // len(groups)
-        index.append(np.roll(np.arange(draws) * draw_count(fit) // draws, shift))
-    if len(posteriors) == 1:
+        return index, "no draws: all fits are point fits"
+    if posteriors == 1:
         return index, "one posterior: the other fits are point fits"
     if len(groups) == 1:
         return index, "jointly: draw by draw of one fit"
-    if len(groups) == len(posteriors):
+    if len(groups) == posteriors:
         return index, f"independently: {len(groups)} fits, draws paired at random"
     return index, f"jointly within each of {len(groups)} fits, at random between them"

@@ -23,7 +23,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
 from bayeslaw.common.errors import FitError, argument, unknown
 from bayeslaw.common.progress import say, showing, step
-from bayeslaw.inference.fitted import MAX_RHAT, MIN_ESS, Convergence, diagnose, failing
+from bayeslaw.inference.convergence import MAX_RHAT, MIN_ESS, Convergence, diagnose, failing
 from bayeslaw.laws.priors import PriorLike
 from bayeslaw.model.density import Density, make_density
 from bayeslaw.model.discrepancy import Discrepancy

@@ -15,7 +15,8 @@ import xarray as xr
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, FileError, LawError, argument
 from bayeslaw.common.files import atomic_write
-from bayeslaw.inference.fitted import EXTENSION, Convergence, FittedLaw
+from bayeslaw.inference.convergence import Convergence
+from bayeslaw.inference.fitted import EXTENSION, FittedLaw
 from bayeslaw.inference.residuals import (
     LAST_ERROR,
     last_errors,

@@ -18,7 +18,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.common.formatting import listed
 from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.inference.pools import Fit, Pool
+from bayeslaw.inference.pools import Fit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import error_draws, new_size_effects, too_few_sizes
 from bayeslaw.laws.terms import ORIGIN
@@ -120,16 +120,16 @@ def curve_of(
     rows is drawn with `seed`, of which the first number is the plan's, and is zero without it.
     """
     curve = Curve((), (), run.params, run.ptpp, _lowest_budget(fit, run.params))
-    if isinstance(fit, Pool) and not median:
-        members = [
-            (_draws(member, run, curve.extent, seed).take(i), at)
-            for member, i, at in fit.by_member()
-        ]
-        parts, places = zip(*members, strict=True)
-        return replace(curve, members=parts, places=places)
-    one = fit.first if isinstance(fit, Pool) else fit
-    draws = _draws(one, run, curve.extent, seed, median)
-    return replace(curve, members=(draws,), places=(np.arange(draws.count),))
+    if isinstance(fit, PointFit):
+        return replace(curve, members=(_point(fit, run),), places=(np.arange(1),))
+    if median:
+        middle = _draws(fit.first, run, curve.extent, seed, median)
+        return replace(curve, members=(middle,), places=(np.arange(1),))
+    members = [
+        (_draws(member, run, curve.extent, seed).take(i), at) for member, i, at in fit.by_member()
+    ]
+    parts, places = zip(*members, strict=True)
+    return replace(curve, members=parts, places=places)
 
 
 def _lowest_budget(fit: Fit, params: float) -> float:
@@ -140,8 +140,17 @@ def _lowest_budget(fit: Fit, params: float) -> float:
     return float(np.log(rows["tokens"] / np.maximum(rows["params"], params)).min())
 
 
+def _point(fit: PointFit, run: PlannedRun) -> LawDraws:
+    law, unique = fit.law, run.unique_tokens if fit.law.repetition else None
+    p = {name: np.array([float(value)]) for name, value in fit.parameters.items()}
+    x = law.covariates(run.row) if law.departure else {}
+    base = {name: x[name] for name in BASE_COVARIATES if name in x}
+    law = replace(law.settled, repetition=law.repetition and bool(unique))
+    return LawDraws(law, p, ORIGIN, base, unique)
+
+
 def _draws(
-    fit: Posterior | PointFit,
+    fit: Posterior,
     run: PlannedRun,
     extent: tuple[float, float],
     seed: Sequence[int] | None,
@@ -150,12 +159,6 @@ def _draws(
     law, row = fit.law, run.row
     unique = run.unique_tokens if law.repetition else None
     repetition = law.repetition and bool(unique)
-    if isinstance(fit, PointFit):
-        p = {name: np.array([float(value)]) for name, value in fit.parameters.items()}
-        x = law.covariates(row) if law.departure else {}
-        base = {name: x[name] for name in BASE_COVARIATES if name in x}
-        law = replace(law.settled, repetition=repetition)
-        return LawDraws(law, p, ORIGIN, base, unique)
     # Where data repeat, the most tokens that they are worth depend on replay.
     tokens = run.params * np.exp(np.repeat(extent, 2))
     held = law.held.get("replay")
@@ -189,14 +192,10 @@ def deviations(fits: Sequence[Fit], run: PlannedRun) -> list[Deviations]:
     row, rng = run.row, np.random.default_rng(run.seed)
     domains = []
     for fit in fits:
-        if isinstance(fit, PointFit):  # it has no noise
-            domains.append(Deviations({"noise": np.zeros(1)}))
-            continue
-        normals = _joint_normals(fit, run.seed)
-        members = [(_deviation(m, row, normals, rng), i, at) for m, i, at in fit.by_member()]
-        joined: dict[str, Floats] = {}
-        for parts, index, at in members:
-            for name, part in parts.items():
+        joined = {"noise": np.zeros(fit.count)}  # of a point fit they are zero
+        for member, index, at in fit.by_member():
+            normals = _joint_normals(member, run.seed)
+            for name, part in _deviation(member, row, normals, rng).items():
                 joined.setdefault(name, np.zeros(fit.count))[at] = part[index]
         domains.append(Deviations(joined))
     return domains
@@ -225,9 +224,9 @@ def moving_size_effect(fit: Fit, run: PlannedRun) -> bool:
     its response to theirs; see `bayeslaw.inference.residuals.response`.
     """
     (size,) = effects.labels(run.row, "size")
-    return not isinstance(fit, PointFit) and any(
+    return any(
         too_few_sizes(member) and size not in effects.labels(member.table.frame, "size")
-        for member, *_ in fit.by_member()
+        for member in fit.members.values()
     )
 
 
@@ -240,7 +239,7 @@ def planned_size_effects(fit: Posterior, frame: pd.DataFrame, seed: Sequence[int
     return fit.values()["tau_size"] * normals[:, None]
 
 
-def _joint_normals(fit: Posterior | Pool, seed: int) -> dict[str, Floats]:
+def _joint_normals(fit: Posterior, seed: int) -> dict[str, Floats]:
     """Standard normals of a new group of each level, (draws,), correlated as a joint fit says."""
     name, place = fit.settings.get("joint"), fit.settings.get("place")
     if name is None or place is None:
@@ -271,7 +270,7 @@ def spread(
     """
     row, domains = run.row.assign(tokens=tokens, replay=replay), {}
     for (name, fit), noise, stream in zip(fits.items(), deviations, streams, strict=True):
-        if isinstance(fit, PointFit):
+        if not fit.members:
             continue
         parts = {part: np.zeros(fit.count) for part in PARTS}
         for member, draws, at in fit.by_member():

@@ -20,14 +20,7 @@ from bayeslaw.common.errors import BayeslawError, TableError, argument, unknown
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.progress import step
 from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.inference.pools import (
-    Fit,
-    Pool,
-    draw_count,
-    pair_draws,
-    with_draws,
-)
-from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.pools import Fit, pair_draws, with_draws
 from bayeslaw.laws.adjustments import Bases
 from bayeslaw.laws.law import Law
 from bayeslaw.planning.grid import RATIOS, Curve
@@ -199,7 +192,7 @@ def plan(
     centres = [curve_of(fit, run, median=True) for fit in point or fits]
     middle = [float(np.median(s)) if isinstance(s, np.ndarray) else s for s in request.starts]
     deterministic = request.problem(centres, middle)
-    points = [isinstance(fit, PointFit) for fit in point or fits]
+    points = [not fit.members for fit in point or fits]
     described = "point fits as given"
     if not all(points):
         medians = "posterior medians of the reference coordinates"
@@ -369,14 +362,14 @@ def requested(
     run = replace(run, base=label)
     known = [baseline_of(*pair, run) for pair in zip(given, sources, strict=True)]
     levels, texts = zip(*known, strict=True)
-    points = [fit for fit in fits if isinstance(fit, PointFit)]
+    points = [fit for fit in fits if not fit.members]
     if noise is None:
         noise = "latent" if len(points) == len(fits) else "predictive"
     if noise not in NOISE:
         raise BayeslawError(unknown("noise", noise, NOISE))
     if noise == "predictive" and points:
         raise BayeslawError(
-            f"a point fit of {points[0].law.name} has no noise; give a posterior or "
+            f"a point fit of {points[0].name} has no noise; give a posterior or "
             f"{argument('noise', 'latent')}."
         )
     names = numbered("target", len(targets)) + numbered("source", len(sources))
@@ -496,9 +489,8 @@ def baseline_of(
     ways = ", ".join(repr(name) for name in BASELINES if finite or name != "law")
     why = f"pass baseline= (--baseline) as the measured source loss of that model, or one of {ways}"
     if not finite:
-        name = source.name if isinstance(source, Pool) else source.law.name
         why = (
-            f"the law {name} has no value at D = 0, where its term in D diverges, so "
+            f"the law {source.name} has no value at D = 0, where its term in D diverges, so "
             f"the un-adapted model's loss cannot come from the fit: {why}"
         )
     if baseline == "law" and not finite:
@@ -526,18 +518,14 @@ def baseline_of(
 
 
 def laws_of(*fits: Fit) -> list[Law]:
-    members = (fit.members.values() if isinstance(fit, Pool) else (fit,) for fit in fits)
-    return [member.law for of_fit in members for member in of_fit]
+    return [law for fit in fits for law in fit.laws]
 
 
 def _same(one: Fit, other: Fit) -> bool:
     """Whether two fits are one posterior, or pools of the same posteriors."""
-    if isinstance(one, Pool) and isinstance(other, Pool):
-        pairs = zip(one.members.values(), other.members.values(), strict=False)
-        return len(one.members) == len(other.members) and all(_same(*pair) for pair in pairs)
-    if isinstance(one, Posterior) and isinstance(other, Posterior):
-        return one is other or one.draws.equals(other.draws)
-    return False
+    pairs = [*zip(one.members.values(), other.members.values(), strict=False)]
+    same = all(a.draws is b.draws or a.draws.equals(b.draws) for a, b in pairs)
+    return bool(pairs) and same and len(one.members) == len(other.members)
 
 
 def starts_from_itself(fit: Fit) -> bool | None:
@@ -550,9 +538,8 @@ def starts_from_itself(fit: Fit) -> bool | None:
 
 def law_of_bases(source: Fit) -> Bases | None:
     """Losses of pre-trained models that a source's fit knows, and their laws, if it does."""
-    if isinstance(source, PointFit):
-        return None
-    return next((law.bases for law in laws_of(source) if law.bases is not None), None)
+    laws = (member.law for member in source.members.values())
+    return next((law.bases for law in laws if law.bases is not None), None)
 
 
 def baseline_draws(
@@ -565,18 +552,19 @@ def baseline_draws(
     """
     row, rng = run.row, np.random.default_rng([run.seed, 11])
     if isinstance(baseline, tuple):
-        return baseline[0] + baseline[1] * rng.standard_normal(draw_count(source))
+        return baseline[0] + baseline[1] * rng.standard_normal(source.count)
     known = law_of_bases(source)
-    if baseline != "drawn" or known is None or isinstance(source, PointFit):
+    if baseline != "drawn" or known is None:
         return baseline
-
-    def starts(fit: Posterior) -> Floats:
+    losses = np.empty(source.count)
+    for fit, draws, at in source.by_member():
         if fit.law.departure:
-            return np.exp(np.broadcast_to(fit.covariates(row)["start"][..., 0], fit.count))
-        drawn = known.draws(row, fit.count, [int(rng.integers(2**32))])
-        return np.exp(known.logs(row, drawn)[0][:, 0])
-
-    return source.gathered(starts) if isinstance(source, Pool) else starts(source)
+            start = np.broadcast_to(fit.covariates(row)["start"][..., 0], fit.count)
+        else:
+            drawn = known.draws(row, fit.count, [int(rng.integers(2**32))])
+            start = known.logs(row, drawn)[0][:, 0]
+        losses[at] = np.exp(start)[draws]
+    return losses
 
 
 # -- steps ----------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from bayeslaw.common.progress import step
 from bayeslaw.derive.derived import checked
 from bayeslaw.derive.optimum import Range, budgets_of, positive, split_of, splits, training_flops
 from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.inference.pools import Pool
+from bayeslaw.inference.pools import Fit, Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.adjustments import ANNEALED, RATE, UNIQUE
 from bayeslaw.plots.style import (
@@ -68,7 +68,6 @@ BEST: Look = {"marker": "D", "ms": 5, "mec": INK, "mew": 0.8, "ls": ""}
 SAME = 0.1  # difference of log FLOPs up to which a row is drawn beside an isoFLOP curve
 
 type Cell = Mapping[str, float]  # values of covariates that select a panel or a line
-type Fit = Posterior | Pool | PointFit
 
 
 def forecast(fit: Fit, rows: LossTable | pd.DataFrame, *, seed: int = 0) -> Figure:
@@ -91,8 +90,6 @@ def forecast(fit: Fit, rows: LossTable | pd.DataFrame, *, seed: int = 0) -> Figu
 
     Raises
     ------
-    NotConverged
-        If the posterior has not converged; see `Posterior.accepted`.
     TableError
         If a covariate of the law is missing.
     """
@@ -115,8 +112,6 @@ def in_sample(fit: Fit, *, seed: int = 0) -> Figure:
 
     Raises
     ------
-    NotConverged
-        As for `forecast`.
     TableError
         If a point fit has no training table.
     """
@@ -170,12 +165,11 @@ def _curves(fit: Fit, frame: pd.DataFrame, across: tuple[str, str], seed: int) -
         places = np.linspace(0, len(cells) - 1, PANELS).round().astype(int)
         shown = [cells[i] for i in places]
 
-    laws = [fit.law] if isinstance(fit, PointFit) else [m.law for m, *_ in fit.by_member()]
-    repeated, offset = (any(getattr(law, c) for law in laws) for c in ("repetition", "offset"))
+    repeated, offset = (any(getattr(law, c) for law in fit.laws) for c in ("repetition", "offset"))
     used = {UNIQUE: repeated, ANNEALED: offset}
     adjusted = [c for c in used if used[c] and c in frame]
     # Of a law that starts from the base, a curve is that of the first base of its N and P.
-    starting = not isinstance(fit, PointFit) and any(law.departure for law in laws)
+    starting = any(member.law.departure for member in fit.members.values())
     based = ["base"] if "base" in frame and starting else []
     kept = [*columns, *adjusted]
     curves = predicted(_paths(frame, kept, [*based, "panel"]))
@@ -321,7 +315,7 @@ def overview(fit: Posterior | Pool, rows: LossTable | pd.DataFrame, *, seed: int
 
     Raises
     ------
-    NotConverged, TableError
+    TableError
         As for `forecast`.
     """
     frame = _frame(fit, rows)
@@ -455,7 +449,7 @@ def compute_optimal(
 
     Raises
     ------
-    NotConverged, LawError, BayeslawError
+    LawError, BayeslawError
         As for `bayeslaw.derive.compute_optimal`.
     """
     asked = sorted(positive("flops", flops))

@@ -16,7 +16,7 @@ from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name
-from bayeslaw.inference.posterior import Forecast
+from bayeslaw.inference.forecast import Forecast
 from bayeslaw.planning.problem import Limit
 from bayeslaw.planning.result import Plan
 from bayeslaw.plots.curves import CROSS

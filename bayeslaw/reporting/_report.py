@@ -23,8 +23,9 @@ from bayeslaw.common.shown import Block, Note, Severity, Showing, Shown, Table
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name, score, shown_comparison
 from bayeslaw.huber.point_fit import PointFit, fit_huber
+from bayeslaw.inference.forecast import BAND_LEVELS, Forecast, inside_words
 from bayeslaw.inference.pools import Pool
-from bayeslaw.inference.posterior import BAND_LEVELS, Forecast, Posterior, inside_words
+from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import effects
 from bayeslaw.planning.result import Plan
 from bayeslaw.plots.style import LABELS, SHORT_LABELS
@@ -133,7 +134,7 @@ class _Results:
     @property
     def first(self) -> Posterior:
         """The posterior, or of a pool the member with the largest weight."""
-        return self.fit.first if isinstance(self.fit, Pool) else self.fit
+        return self.fit.first
 
     @property
     def rows(self) -> pd.DataFrame:
@@ -159,7 +160,8 @@ def report(
     Parameters
     ----------
     fit : Posterior or Pool
-        Of a pool, parameters are those of each member.
+        Of a pool, parameters are those of each member. Of a fit that has not converged, and is
+        `accepted`, the page starts with a warning.
     rows : LossTable or DataFrame
         Rows to forecast, with the law's covariates; if they have a `loss` (nats per token), the
         forecast is scored on it.
@@ -186,9 +188,6 @@ def report(
 
     Raises
     ------
-    NotConverged
-        If the posterior has not converged; see `Posterior.accepted`. If that is accepted, the page
-        starts with a warning.
     TableError
         If `rows` lack a covariate of the law.
     """
@@ -198,7 +197,7 @@ def report(
     train, test = train or fit.table.selection, test or rows.selection
     # The verdict of the check, at the top, says how far the rows lie.
     fc = fit.accepted(beyond_evidence=True).forecast(rows, seed=seed)
-    first = fit.first if isinstance(fit, Pool) else fit
+    first = fit.first
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # the page reports it
         law = first.law.without_discrepancy
@@ -217,14 +216,14 @@ def report(
         pictures[name] = picture(draw(), alt, CAPTIONS[name])
         figures = [*sections[section].figures, name]
         sections[section] = replace(sections[section], figures=figures)
-    for member, *_ in fit.by_member():
+    for member in fit.members.values():
         name = "formula" if member is fit else f"formula {member.law.name}"
         pictures[name] = formula(member.law.latex())
     if question is None:
         losses = f"{len(fit.table)} losses" + (f" with {train}" if train else "")
         asked = f"the {len(rows)} rows" + (f" with {test}" if test else " to forecast")
         question = f"Given {losses}, what loss will {asked} have, and how certain is the forecast?"
-    name = f"Pool {fit.name}" if isinstance(fit, Pool) else fit.law.title
+    name = f"Pool {fit.name}" if len(fit.members) > 1 else first.law.title
     title = f"{name}, on {Path(fit.table.name).name}"
     verdict = Note(checked.verdict, cast("Severity", checked.level))
     return Report(title, verdict, question, top, sections, pictures)
@@ -260,7 +259,7 @@ def _sections(of: _Results, top: Sequence[str]) -> dict[str, Shown]:
     if of.scores is not None:
         sections["scores"] = _scores(of, of.scores)
         sections["calibration"] = _calibration(of.forecast)
-    for member, *_ in of.fit.by_member():
+    for member in of.fit.members.values():
         name = "" if member is of.fit else f" {member.law.name}"
         title = f"Parameters of{name}" if name else "Parameters"
         section = replace(member.shown(), title=title, figures=[f"formula{name}"])
@@ -487,7 +486,7 @@ def _range(values: pd.Series) -> str:
 
 def _provenance(of: _Results, command: str | None) -> Shown:
     """What is needed to reproduce a report, beside what the section on parameters says."""
-    table, members = of.fit.table, [member for member, *_ in of.fit.by_member()]
+    table, members = of.fit.table, [*of.fit.members.values()]
     laws = [f"{m.law.name}: {m.law.title}. {m.law.reference}" for m in members]
     seeds = ", ".join(dict.fromkeys(str(m.settings.get("seed", UNKNOWN)) for m in members))
     versions = members[0].settings.get("versions", {})

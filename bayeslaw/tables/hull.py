@@ -12,9 +12,8 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from bayeslaw.common.acceptance import accept
 from bayeslaw.common.arrays import Floats
-from bayeslaw.common.errors import TableError, TableWarning, unknown
+from bayeslaw.common.errors import TableError, TableWarning, accept, unknown
 from bayeslaw.common.formatting import listed
 from bayeslaw.tables.covariates import TABLE
 from bayeslaw.tables.table import LossTable

@@ -1,0 +1,274 @@
+"""Forecasts: draws of the loss of some rows, with bands and where the rows lie."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from bayeslaw.common.arrays import Floats
+from bayeslaw.common.errors import TableError
+from bayeslaw.common.formatting import count
+from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
+from bayeslaw.inference.convergence import Convergence
+from bayeslaw.inference.fitted import FittedLaw
+from bayeslaw.laws.adjustments import ANNEALED, RATE, UNIQUE
+from bayeslaw.model import effects
+from bayeslaw.tables.hull import evidence, in_words, locate
+from bayeslaw.tables.table import is_synthetic, write_frame
+from bayeslaw.tables.validation import COLUMNS, COVARIATES, LABELS, distinct
+
+KINDS = ("predictive", "latent")
+BAND_LEVELS = (0.5, 0.8, 0.9)
+
+
+def ends(level: float) -> list[float]:
+    """Probabilities of the ends of a central band, whose level is strictly between 0 and 1."""
+    if not 0 < level < 1:
+        raise TableError(f"band level {level:g} is not between 0 and 1; 0.9 is a 90 % band.")
+    return [(1 - level) / 2, (1 + level) / 2]
+
+
+def band_columns(level: float) -> list[str]:
+    """Columns with the ends of a central band, such as ``lower_90`` and ``upper_90``."""
+    return [f"{side}_{100 * level:g}" for side in ("lower", "upper")]
+
+
+def inside(frame: pd.DataFrame, levels: Sequence[float]) -> pd.DataFrame:
+    """Whether losses lie inside their bands: `inside_90` and so on, missing without a loss."""
+    loss, marks = frame["loss"], {}
+    for level in levels:
+        lower, upper = (frame[column] for column in band_columns(level))
+        marks[f"inside_{100 * level:g}"] = loss.between(lower, upper)
+    found = pd.DataFrame(marks, frame.index)
+    return found.astype("boolean").where(loss.notna(), axis=0) if loss.hasnans else found
+
+
+def band_table(frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[float]) -> Table:
+    """Medians and bands of rows; beside measured losses the error, and whether they lie inside."""
+    ends = [band_columns(level) for level in levels]
+    narrow = min((float((frame[high] - frame[low]).min()) for low, high in ends), default=0.0)
+    # As many places as tell the ends of the narrowest band apart.
+    places = min(max(3, 1 - math.floor(math.log10(narrow))), 6) if narrow > 0 else 4
+    loss = f".{places}f"
+    columns = {c: frame[c] for c in covariates}
+    if measured := "loss" in frame:
+        columns["loss"] = frame["loss"]
+    columns["median"] = frame["median"]
+    if measured:
+        columns["error"] = 100 * (frame["median"] / frame["loss"] - 1)
+    for level, (low, high) in zip(levels, ends, strict=True):
+        name = f"{100 * level:g}"
+        band = frame[low].map(f"{{:{loss}}}".format) + "–" + frame[high].map(f"{{:{loss}}}".format)
+        if measured:
+            band += frame[f"inside_{name}"].map({True: "  in", False: " out"})
+        columns[f"{name} % band"] = band
+    if "position" in frame and frame["position"].nunique() > 1:
+        columns["position"] = frame["position"]
+    if "decades" in frame and frame["decades"].any():
+        columns["decades"] = frame["decades"]
+    formats: dict[str, Format] = {c: count for c in covariates if c not in ("row", *LABELS)}
+    formats |= {"loss": loss, "median": loss, "error": "{:+.1f} %".format, "decades": ".2f"}
+    shown = pd.DataFrame(columns).reset_index(drop=True)
+    left = ("position", *LABELS)
+    return Table(shown, "", formats, ("decades", "error", "position"), left)
+
+
+def inside_words(frame: pd.DataFrame, levels: Sequence[float]) -> str:
+    """How many measured losses lie inside each band."""
+    names = [f"{100 * level:g}" for level in levels]
+    *counts, last = [f"{int(frame[f'inside_{n}'].sum())} in the {n} % band" for n in names]
+    words = f"{', '.join(counts)} and {last}" if counts else last
+    return f"Of {len(frame)} measured losses, {words}."
+
+
+@dataclass(frozen=True)
+class Forecast(Showing):
+    """Draws of the loss for each row of a table or grid.
+
+    Parameters
+    ----------
+    draws : DataArray
+        Loss in nats per token, dims (chain, draw, row); the covariates are coordinates of `row`.
+    frame : DataFrame
+        The rows of the table or grid.
+    law : str
+        Name of the law.
+    kind : {"predictive", "latent"}
+        Posterior predictive draws of a measured loss, or draws of the latent loss.
+    convergence : Convergence
+        Convergence checks of the posterior. If they failed, every exported table has a column
+        `unconverged` with the reasons.
+    fits : mapping of label to Posterior
+        The posteriors that the forecast was made from: one, by the name of its law, or those of a
+        pool.
+    seed : int
+        Seed of the noise and of the random effects of new groups.
+    """
+
+    draws: xr.DataArray = field(repr=False)
+    frame: pd.DataFrame = field(repr=False)
+    law: str
+    kind: str
+    convergence: Convergence
+    fits: Mapping[str, FittedLaw] = field(default_factory=dict, repr=False, kw_only=True)
+    seed: int = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", int(self.seed))  # of NumPy, which files cannot hold
+
+    @cached_property
+    def positions(self) -> pd.DataFrame:
+        """Where each row lies with respect to the training rows; see `bayeslaw.locate`.
+
+        Columns `position` (interpolation, extrapolation or projection), `decades`, the same by
+        covariate, and `unvaried`. Without posteriors it has no columns.
+        """
+        if not self.fits:
+            return pd.DataFrame(index=self.frame.index)
+        table = next(iter(self.fits.values())).table  # all fits of a pool are of one table
+        return locate(table, self.frame, self.columns).set_index(self.frame.index)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Covariates of the laws."""
+        return tuple(dict.fromkeys(c for fit in self.fits.values() for c in fit.law.columns))
+
+    @property
+    def stated(self) -> pd.DataFrame:
+        """The rows, with the domain, rate and kind of all fitted rows where they state none."""
+        rows = self.frame
+        for fitted in (fit.table.frame for fit in self.fits.values()):
+            for column in ("domain", RATE, ANNEALED):
+                known = distinct(fitted, column)
+                if column not in rows and len(known) == 1:
+                    rows = rows.assign(**{column: known[0]})
+        return rows
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Columns of labels by which rows are told apart."""
+        levels = [level for fit in self.fits.values() for level in fit.spec.effects]
+        return tuple(dict.fromkeys([*LABELS, *(effects.level(name).column for name in levels)]))
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether losses of the rows, or those fitted, are simulated."""
+        tables = [fit.table for fit in self.fits.values()]
+        return is_synthetic(self.frame) or any(map(is_synthetic, tables))
+
+    @property
+    def samples(self) -> Floats:
+        """Draws as an array of shape (draws, rows), chain by chain."""
+        flat = self.draws.transpose("chain", "draw", "row").values.reshape(-1, len(self.frame))
+        return np.asarray(flat, float)
+
+    @property
+    def median(self) -> Floats:
+        """Median loss per row, nats per token."""
+        return np.median(self.samples, axis=0)
+
+    def quantile(self, q: float | Sequence[float]) -> Floats:
+        """Quantiles of the loss in nats per token, shape (quantiles, rows)."""
+        return np.asarray(np.quantile(self.samples, np.atleast_1d(q), axis=0))
+
+    def bands(self, levels: Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
+        """Central posterior predictive intervals as a tidy data frame.
+
+        One row per row of the forecast and level, such as 0.9 for a 90 % band: `row`, the
+        covariates, `level`, `median`, `lower`, `upper` in nats per token; and `position` and
+        `decades` of `positions`. `TableError` if a level is not strictly between 0 and 1.
+        """
+        if not levels:
+            raise TableError("bands needs at least one level, such as 0.9.")
+        rows = self.frame[[c for c in COLUMNS if c in self.frame]].rename_axis("row").reset_index()
+        marks, parts = self._marks(), []
+        for level in levels:
+            lower, upper = self.quantile(ends(level))
+            band = {"level": level, "median": self.median, "lower": lower, "upper": upper}
+            parts.append(rows.assign(**band, **marks))
+        return pd.concat(parts, ignore_index=True)
+
+    def to_frame(self, levels: Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
+        """The rows of the forecast with their bands.
+
+        The columns of the table or grid; `median`, and `lower_90`, `upper_90` and so on of each
+        level, in nats per token; `inside_90` and so on beside a measured loss; `position` and
+        `decades` of `positions`.
+        """
+        frame = self.frame.assign(median=self.median)
+        for level in levels:
+            frame[band_columns(level)] = self.quantile(ends(level)).T
+        if "loss" in frame:
+            frame = pd.concat([frame, inside(frame, levels)], axis=1)
+        return frame.assign(**self._marks())
+
+    def shown(self, levels: Sequence[float] = (0.5, 0.9)) -> Shown:
+        """Median and bands of each row beside its loss, and where the rows lie.
+
+        Parameters
+        ----------
+        levels : sequence of float
+            Probabilities of the bands.
+        """
+        frame, rows = self.to_frame(levels), len(self.frame)
+        measured = "loss" in frame
+        laws = [fit.law for fit in self.fits.values()]
+        used = [*(self.columns or COVARIATES)]
+        used += [UNIQUE] * any(law.repetition for law in laws)
+        used += [RATE] * any(law.tuning is not None for law in laws)
+        used += [ANNEALED] * (ANNEALED in frame and not frame[ANNEALED].all())
+        used = [c for c in (*COVARIATES, UNIQUE, RATE, ANNEALED) if c in used and c in frame]
+        constant = [c for c in used if rows > 1 and frame[c].nunique() == 1]
+        kind = "posterior predictive" if self.kind == "predictive" else "latent loss"
+        words = in_words(self.positions) if self.fits else ""
+        far = ""
+        if self.fits:
+            far = evidence(self.positions, self.columns)[1]
+        blocks: list[Block] = [Note(far, "no evidence")] * bool(far)
+        blocks += [Note(SYNTHETIC, "synthetic")] * self.synthetic
+        if not self.convergence.ok:
+            blocks.append(Note(str(self.convergence), "refuse"))
+        if constant:
+            same = ", ".join(f"{c} {count(frame[c].iloc[0])}" for c in constant)
+            blocks.append(f"all at {same}")
+        blocks += [f"{words}."] if words else []
+        known = {*used, *(c for fit in self.fits.values() for c in fit.table.frame)}
+        if other := [c for c in COVARIATES if c in frame and c not in known]:
+            text = f"The fit does not know {' and '.join(other)}: the forecast is the same at any."
+            blocks.append(Note(text, "caution"))
+        told = [c for c in used if c not in constant]
+        if frame.duplicated(used).any():
+            # Rows that differ in no covariate are told apart by their run or base.
+            told = [*[c for c in ("run", "base") if c in frame][:1], *told]
+        blocks.append(band_table(frame, told, levels))
+        blocks += [inside_words(frame, levels)] if measured else []
+        document = {
+            "kind": self.kind,
+            "levels": list(levels),
+            "positions": words,
+            "evidence": far or None,
+            "synthetic": self.synthetic,
+            "rows": frame.to_dict("records"),
+        }
+        figures = ("observed", "coverage") if measured else ()
+        title = f"Forecast of {rows} row{'s' * (rows != 1)}: {kind}, nats per token"
+        return Shown(title, blocks, document, figures)
+
+    def write(self, path: str | Path, levels: Sequence[float] = BAND_LEVELS) -> None:
+        """Write `to_frame` as Parquet if the path ends in ``.parquet``, otherwise as CSV."""
+        write_frame(self.to_frame(levels), path)
+
+    def _marks(self) -> dict[str, Any]:
+        """Columns of every exported table: positions, and what a reader must know of the fit."""
+        positions, failures = self.positions, self.convergence.failures
+        marks: dict[str, Any] = {
+            c: positions[c].to_numpy() for c in ("position", "decades") if c in positions
+        }
+        marks |= {"synthetic": True} if self.synthetic and "synthetic" not in self.frame else {}
+        return marks | ({"unconverged": "; ".join(failures)} if failures else {})

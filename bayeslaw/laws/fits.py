@@ -1,0 +1,64 @@
+"""What fits of one law have in common; a pool has the same, and several members."""
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Self
+
+from bayeslaw.laws.law import Law
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOfLaw:
+    """A fit with what is accepted of it; a saved fit is loaded without."""
+
+    accepts_unconverged: bool = field(default=False, repr=False)
+    accepts_beyond: bool = field(default=False, repr=False)
+
+    if TYPE_CHECKING:  # at runtime a dataclass would take it for the default of its field
+
+        @property
+        def law(self) -> Law:
+            """The law that was fitted."""
+
+    @property
+    def first(self) -> Self:
+        """The member with the largest weight, or a point fit itself."""
+        return self
+
+    @property
+    def laws(self) -> tuple[Law, ...]:
+        """The laws of all members, or of a point fit."""
+        return (self.law,)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Covariates of the laws, as columns of a table."""
+        return self.law.columns
+
+    @property
+    def name(self) -> str:
+        """What the fit is called in messages."""
+        return self.law.name
+
+    def accepted(self, *, unconverged: bool = False, beyond_evidence: bool = False) -> Self:
+        """The same fit, to be used in spite of what is accepted.
+
+        Parameters
+        ----------
+        unconverged : bool
+            Accept that the fit failed its convergence check. Otherwise whatever is made of it
+            raises `NotConverged`; what is made of it once this is accepted still says so.
+        beyond_evidence : bool
+            Accept rows twice as far from the training rows as bands were ever compared with
+            losses: forecasts and derived numbers do not warn of them, and `bayeslaw.check` and
+            `bayeslaw.plan` do not refuse them.
+
+        Returns
+        -------
+        Posterior, Pool or PointFit
+            What was accepted before stays accepted.
+        """
+        return replace(
+            self,
+            accepts_unconverged=unconverged or self.accepts_unconverged,
+            accepts_beyond=beyond_evidence or self.accepts_beyond,
+        )
