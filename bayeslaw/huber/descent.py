@@ -28,6 +28,8 @@ DIFFERENCE = 1e-6
 LITTLE, MUCH, TOLERANCE = 1e-2, 1e8, 1e-13
 """A descent starts with little damping. It ends when a step of no more damping gains less than
 TOLERANCE, relatively, or when steps of much damping still lead up."""
+HUGE = 1e150
+"""What stands for an infinite number, so that its square is finite."""
 AGREE = 1e-5
 """Two optima agree if their values differ by less than this, relatively."""
 RANKING_STEPS, FIRST_STEPS, ROUND_STEPS, END_STEPS = 30, 40, 25, 10
@@ -312,8 +314,10 @@ def refit_linear(objective: Objective, points: Floats) -> tuple[Floats, Floats]:
         loss = np.exp(here + objective.observed)[:, None]
         jacobian = objective.design(points, objective.names[:linear]) / loss
         weights = objective.weights(here)[:, None]
-        matrix = np.nan_to_num((jacobian * weights) @ jacobian.mT)
-        gradient = np.nan_to_num((jacobian @ (weights * here[:, None]).mT)[..., 0])
+        # Of an amount that overflows no step is better: large numbers stand for infinite ones.
+        matrix = np.nan_to_num((jacobian * weights) @ jacobian.mT, posinf=HUGE, neginf=-HUGE)
+        gradient = (jacobian @ (weights * here[:, None]).mT)[..., 0]
+        gradient = np.nan_to_num(gradient, posinf=HUGE, neginf=-HUGE)
     scale = _floored(np.diagonal(matrix, axis1=-2, axis2=-1))
     matrix = matrix + np.eye(linear) * (1e-10 * scale)[:, None]
     low, high, refitted = objective.low[:linear], objective.high[:linear], points.copy()

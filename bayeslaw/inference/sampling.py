@@ -33,7 +33,7 @@ from bayeslaw.model.spec import Data
 FIRST, LAST, TRIES = 500, 8000, 5
 """Draws per chain at first and at most, and most runs, of which the later follow the check."""
 SMALLER_STEPS = 0.97, 0.99
-"""Target acceptance after too many divergent transitions, once and again."""
+"""Target acceptance after too many divergent transitions, first and then; then in a last run."""
 STARTS, STEPS, LARGE = 6, 1000, 1e10
 """Ascents to the mode, most steps of one, and minus the log density where it is not finite."""
 DIFFERENCE = 1e-4
@@ -187,7 +187,9 @@ def sample(domains: Mapping[str, Data], settings: Settings) -> Sampled:
             if convergence.ok or not left or most:
                 break
             # With the same steps, more draws would only have more divergences.
-            if settings.retry and (convergence.diverging or left == 1 or draws >= LAST):
+            if settings.retry and (left == 1 or draws >= LAST):
+                accept = max(accept, SMALLER_STEPS[-1])
+            elif settings.retry and convergence.diverging:
                 accept = next((a for a in SMALLER_STEPS if a > accept), accept)
             if not settings.draws:
                 draws = _needed(convergence, draws)
