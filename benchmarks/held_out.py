@@ -13,7 +13,7 @@ import bayeslaw as bl
 from bayeslaw.inference.fitting import refit
 from benchmarks.methods import UNSUITED, WAYS, by_row, measured, scored
 from benchmarks.runner import Jobs, Tables, experiment
-from benchmarks.splits import Split, adapted, benched, shipped
+from benchmarks.splits import Split, adapted, benched, ratios, shipped
 
 GROUPS = ["source", "law", "way"]
 LAW = "chinchilla"
@@ -80,7 +80,7 @@ def truth(options: Namespace) -> Jobs:
 
 @experiment(
     pooled,
-    laws="chinchilla,dcpt,two_phases",
+    laws="chinchilla",
     ways="default,curvature,plain,pairs",
     draws=0,
     resamples=100,
@@ -88,6 +88,21 @@ def truth(options: Namespace) -> Jobs:
 def real(options: Namespace) -> Jobs:
     """Splits of real models that were adapted."""
     yield from by_way(adapted(), options)
+
+
+def by_share(rows: pd.DataFrame) -> Tables:
+    """Coverage, its least, and CRPS of each source and law, by what was held out."""
+    part = rows["table"].str.replace(r" lr.*", "", regex=True).str.split().str[-1]
+    groups = rows.groupby(["source", part.rename("held out"), "law", "way"])
+    found = groups["coverage_90"].agg(["size", "mean", "min"])
+    found["crps"] = np.exp(np.log(rows["crps"]).groupby(groups.ngroup()).mean().to_numpy())
+    return {"by what was held out": found}
+
+
+@experiment(by_share, laws="dcpt,mixture", ways="default", bench=None, draws=0, resamples=100)
+def replay(options: Namespace) -> Jobs:
+    """Ratios of replay, shares of mixtures, and sizes, left out of tables of N, D and r."""
+    yield from by_way(ratios(options.bench), options)
 
 
 @experiment(by_part, laws="adaptation", ways="adaptation run", draws=0, resamples=1000)

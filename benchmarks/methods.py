@@ -16,7 +16,6 @@ import bayeslaw as bl
 from bayeslaw.common.arrays import Floats
 from bayeslaw.evaluate.scores import band_scores, crps, point_scores
 from bayeslaw.inference.pools import POOLS
-from benchmarks.splits import LAW_FILES
 
 POSTERIORS: dict[str, dict[str, str]] = {
     "default": {},
@@ -32,7 +31,7 @@ POSTERIORS: dict[str, dict[str, str]] = {
 PEERS = {"peer": "separable-power", "peer kappa": "skaling-joint-power"}
 """Laws of simple-scaling-laws, which is not installed by default."""
 WAYS = (*list(POSTERIORS)[1:], "pairs", "sizes", "kappa pairs", "gp")
-ADAPTED = ("form1", "form1n", "form3", "dcpt", "transfer", "adaptation")
+ADAPTED = ("form1", "form1n", "form3", "dcpt", "mixture", "transfer", "adaptation")
 UNSUITED = {
     **dict.fromkeys(("walk", "trend", "walk run"), ADAPTED),
     **dict.fromkeys(("curvature run", "adaptation run"), ("chinchilla",)),
@@ -57,7 +56,7 @@ def measured(
         elif way == "gp":
             drawn = gaussian_process(law, train, test, resamples)
         else:
-            own = "skaling" if way == "kappa pairs" else LAW_FILES.get(law, law)
+            own = "skaling" if way == "kappa pairs" else law
             drawn = bootstrap(own, train, test, way.removeprefix("kappa "), resamples)
         return pd.DataFrame([{"law": law, "gate": ""} | scores(drawn, test)])
     rows, fits = [], {}
@@ -65,7 +64,7 @@ def measured(
         key = name, way, train.sha256  # splits that differ in their test rows share a fit
         if key not in FITS:
             settings = POSTERIORS[way] | {"draws": draws, "retry": draws is None}
-            FITS[key] = bl.fit(LAW_FILES.get(name, name), train, **settings)
+            FITS[key] = bl.fit(name, train, **settings)
         fits[name] = FITS[key]
         rows.append({"law": name} | scored(fits[name], test))
         if way == "default":

@@ -13,8 +13,7 @@ from bayeslaw.tables.table import starting
 DATA = Path(__file__).parent.parent / "data"
 CHINCHILLA = ("chinchilla",)
 CPT = ("form1", "form1n", "form2", "form3", "dcpt", "transfer", "adaptation")
-LAW_FILES = {"two_phases": Path(__file__).with_name("two_phases.toml")}
-"""A law without N, for a table of one size."""
+SHARES = ("dcpt", "mixture")
 POOL = CPT[-1]
 """A pool of laws, which has no mode and no Huber fit."""
 
@@ -61,6 +60,8 @@ def shipped() -> Iterator[Split]:
                 ),
                 "longer": ("tokens <= 8 * params", "tokens > 8 * params"),
                 "low replay": ("replay > 0.1", "replay <= 0.1"),
+                "middle replay": ("replay != 0.25", "replay == 0.25"),
+                "high replay": ("replay < 0.5", "replay == 0.5"),
             }
             for name, (train, test) in parts.items():
                 yield f"{source} {domain} {name}", source, *table.split(train, test), CPT
@@ -82,19 +83,24 @@ def adapted() -> Iterator[Split]:
         table = bl.read_table(DATA / "delphi/clean.csv", where=f"domain == '{domain}'")
         for name, queries in parts.items():
             yield f"{which} {name}", f"delphi {which}", *table.split(*queries), CHINCHILLA
+    yield from _tuned()
+    yield from _curves()
+
+
+def ratios(folder: Path | None) -> Iterator[Split]:
+    """Splits of tables along replay; those of a folder outside the project are mixtures."""
     parts = {
         "size": ("scale <= 2e20", "scale == 1e21"),
         "1e22": ("scale <= 2e20", "scale == 1e22"),
-        "more": ("scale <= 1e21 and replay < .6", "scale <= 1e21 and replay > .6"),
-        "less": ("scale <= 1e21 and replay > .4", "scale <= 1e21 and replay < .4"),
+        "high": ("scale <= 1e21 and replay < .6", "scale <= 1e21 and replay > .6"),
+        "middle": ("scale <= 1e21 and replay != .5", "scale <= 1e21 and replay == .5"),
+        "low": ("scale <= 1e21 and replay > .4", "scale <= 1e21 and replay < .4"),
     }
     for rate in (0.67, 0.5, 0.83, 0.33):
         table = bl.read_table(DATA / "delphi/replay.csv", where=f"lr_factor == {rate}")
         for name, queries in parts.items():
-            source = "delphi replay 1e22" if name == "1e22" else "delphi replay"
-            yield f"replay {name} lr{rate:g}", source, *table.split(*queries), ("dcpt",)
-    yield from _tuned()
-    yield from _curves()
+            source = "delphi 1e22" if name == "1e22" else "delphi"
+            yield f"delphi {name} lr{rate:g}", source, *table.split(*queries), SHARES
     code = "(1 - replay) * tokens + pretrain_code_share * pretrain_tokens"
     share = "pretrain_code_share"
     columns = {"loss": "code_bpb", "tokens": code, "replay": "replay"}
@@ -106,11 +112,40 @@ def adapted() -> Iterator[Split]:
         bytes_per_token=1,
     )
     for name, train, test in (
-        ("less replay", f"{share} == 0 and r >= .6", f"{share} == 0 and r < .6"),
-        ("more replay", f"{share} == 0 and r <= .75", f"{share} == 0 and r > .75"),
+        ("low", f"{share} == 0 and r >= .6", f"{share} == 0 and r < .6"),
+        ("high", f"{share} == 0 and r <= .75", f"{share} == 0 and r > .75"),
         ("phase", f"{share} <= .25", f"{share} > .25"),
     ):
-        yield f"starcoder {name}", "starcoder", *table.split(train, test), ("two_phases",)
+        yield f"starcoder {name}", "starcoder", *table.split(train, test), SHARES
+    if folder is not None:
+        yield from _mixtures(folder / "mixlaw_redpajama.csv")
+
+
+# Shares of a domain's text above the first are held out as high, below the second as low.
+CUTS = {
+    "arxiv": (0.2, 0.1),
+    "books": (0.15, 0.05),
+    "github": (0.2, 0.1),
+    "stackexchange": (0.1, 0.05),
+    "wikipedia": (0.12, 0.05),
+}
+
+
+def _mixtures(path: Path) -> Iterator[Split]:
+    """Losses on five domains of models of five sizes on mixtures, at three budgets of a run."""
+    frame = pd.read_csv(path).assign(role="target")
+    frame = frame[frame["tokens"].isin([10485760000, 18874368000, 31457280000])]
+    frame = frame[(frame["mix"] != 999) & (frame.groupby("mix")["params"].transform("nunique") > 3)]
+    frame = frame.drop_duplicates(["domain", "params", "tokens", "mix"])
+    columns = ["params", "tokens", "loss", "replay", "run", "role"]
+    for domain, (high, low) in CUTS.items():
+        table = bl.from_frame(frame.loc[frame["domain"] == domain, columns], f"mixlaw {domain}")
+        for name, train, test in (
+            ("low", f"replay > {1 - high}", f"replay <= {1 - high}"),
+            ("high", f"replay < {1 - low}", f"replay >= {1 - low}"),
+            ("size", "params < 2.5e8", "params > 2.5e8"),
+        ):
+            yield f"mixlaw {domain} {name}", "mixlaw", *table.split(train, test), SHARES
 
 
 def _tuned() -> Iterator[Split]:
@@ -128,9 +163,7 @@ def _tuned() -> Iterator[Split]:
                 label = f"rectified {domain} {family} {name}"
                 yield label, f"rectified {name}", *table.split(*queries), CHINCHILLA
         rows = own[own["family"].isin(("Cerebras", "OPT"))]
-        # No row has replay, but a law of r refuses a column that does not vary.
-        tiny = 1e-6 * (np.arange(len(rows)) % 2)
-        rows = rows.assign(ptpp=rows["pretrain_tokens"] / rows["params"], replay=tiny)
+        rows = rows.assign(ptpp=rows["pretrain_tokens"] / rows["params"], replay=0)
         table = bl.from_frame(rows, "finetuning")
         for name, queries in {"samples": few, "size": ("params < 2e9", "params > 2e9")}.items():
             label = f"rectified {domain} both {name}"

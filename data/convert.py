@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 LAW = {"N": "params", "D": "tokens", "r": "replay"}
 FIRST = [
     "params", "tokens", "samples", "replay", "ptpp", "loss", "code_bpb", "run", "base", "domain",
+    "role",
 ]  # fmt: skip
 LOSSES = ["run", "domain"]
 """Columns that identify a row, where a run has one loss on each domain."""
@@ -136,7 +137,7 @@ def main(shared):
     write(ladders[ladders["ladder"] == "k020"], "delphi/k020.csv", 144)
     mixes = delphi(pd.read_csv(shared / "delphi_cpt_replay_k020.csv"))
     mixes = pd.concat([mixes, pd.read_csv(shared / "delphi_replay_large.csv")])
-    write(mixes, "delphi/replay.csv", 95)
+    write(mixes.assign(role="target"), "delphi/replay.csv", 95)
     write(pd.read_csv(shared / "delphi_clean_isotoken.csv"), "delphi/clean.csv", 90)
     write(olmo(pd.read_csv(shared / "olmo_ladder.csv")), "olmo/ladder.csv", 330)
     write(gadre(pd.read_csv(shared / "gadre_overtraining.csv")), "gadre/overtraining.csv", 832)
@@ -147,7 +148,7 @@ def main(shared):
     thinned = curves(pd.read_csv(shared / "multipowerlaw_curves.csv"))
     write(thinned, "multipowerlaw/curves.csv", 2571, ["run", "step"])
     phases = starcoder(pd.read_csv(shared / "starcoder_two_phase.csv"))
-    write(phases, "starcoder/phases.csv", 143, ["run"])
+    write(phases.assign(role="target"), "starcoder/phases.csv", 143, ["run"])
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ processor the draws change, and so do the recorded results that depend on them (
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -91,7 +92,7 @@ def world(domain: str, law: str) -> Any:
     return bl.fit(law, rows, seed=1, discrepancy="none", effects="none", **SHORT)
 
 
-DELPHI = bl.example_table().query("scale <= 3e20")
+DELPHI = replace(bl.example_table(), name="delphi/isotoken.csv").query("scale <= 3e20")
 TINYCPT = "annealed and replay < 1 and ptpp <= 31 and params < 1e5 and seed == 0"
 
 FITS: dict[str, Callable[[], Any]] = {
@@ -135,7 +136,9 @@ FITS: dict[str, Callable[[], Any]] = {
     "delphi_chinchilla": lambda: bl.fit("chinchilla", DELPHI, seed=1, **SHORT),
     "tinycpt_form1": lambda: bl.fit(
         "form1",
-        bl.read_table(support.DATA / "tinycpt" / "french.csv").query(TINYCPT),
+        replace(
+            bl.read_table(support.DATA / "tinycpt" / "french.csv"), name="tinycpt/french.csv"
+        ).query(TINYCPT),
         seed=1,
         **SHORT | {"draws": 60},
     ),

@@ -30,7 +30,7 @@ from bayeslaw.model.spec import make_spec
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "data"
 SAVED = ROOT / "tests" / "data"
-LAWS = ("form1", "form2", "form3", "dcpt", "chinchilla", "form1n", "skaling")
+LAWS = ("form1", "form2", "form3", "dcpt", "chinchilla", "form1n", "mixture", "skaling")
 CHINCHILLA = {"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28}
 TRUTH = {
     "E": 1.5,
@@ -39,6 +39,7 @@ TRUTH = {
     "B": 53.0,
     "beta": 0.25,
     "nu": 0.4,
+    "s0": 0.003,
     "C": 0.05,
     "gamma": 0.3,
     "F": 0.16,
@@ -151,6 +152,7 @@ def stages() -> pd.DataFrame:
     rows = bases.merge(grid(replay=[0.1, 0.5], atpp=[0.5, 2, 8]), how="cross")
     rows["tokens"], rows["run"] = rows["atpp"] * rows["params"], 10 * rows["base"]
     rows["run"] += (rows["replay"] > 0.3).astype(int)
+    rows["role"] = "source"
     table = simulate("transfer", TRANSFER, rows.drop(columns="atpp"), sigma=0.003)
     return table.frame.drop(columns="synthetic")
 
@@ -201,7 +203,9 @@ def transfer_design(seed=0):
     stages["start_loss"] = 5 + 0.1 * rng.standard_normal(len(stages))
     rows = stages.merge(grid(replay=[0.1, 0.25, 0.5], atpp=[0.5, 1, 2, 4, 8, 16]), how="cross")
     return rows.assign(
-        tokens=rows["atpp"] * rows["params"], run=rows["base"] + " " + rows["replay"].astype(str)
+        tokens=rows["atpp"] * rows["params"],
+        run=rows["base"] + " " + rows["replay"].astype(str),
+        role="target",
     )
 
 

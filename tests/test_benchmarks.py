@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import EXPERIMENTS
 from benchmarks.runner import Experiment
-from benchmarks.splits import DATA, adapted
+from benchmarks.splits import DATA, adapted, ratios
 from tests.support import ROOT, slow
 
 
@@ -65,9 +65,9 @@ def test_an_interrupted_run_goes_on(tmp_path, capsys):
 
 def test_splits_of_real_models_have_the_rows_that_their_readmes_state():
     found = {}
-    for name, _, train, test, _ in adapted():
+    for name, _, train, test, _ in [*adapted(), *ratios(None)]:
         first = name.split()[0]
-        folder = "delphi" if first in ("clean", "contaminated", "replay") else first
+        folder = "delphi" if first in ("clean", "contaminated") else first
         found.setdefault(folder, set()).add((len(train), len(test)))
         shared = {"params", "tokens", "replay", "domain", "run"} & {*train.frame}
         both = train.frame[[*shared]].merge(test.frame[[*shared]])

@@ -84,34 +84,38 @@ def test_adaptation_by_hand(seed):
     x, at = ADAPTED.covariates(rows), ADAPTED.reference_point(DESIGN)
     law = ADAPTED.over(x, at)
     v = {name: rng.uniform(0.05, 0.3) for name in law.coordinates} | {"L_ref": 9.0}
-    (walk,) = law.walks
-    steps = rng.standard_normal(len(walk.knots.positions))
+    steps = {w.steps: rng.standard_normal(len(w.knots.positions)) for w in law.walks}
     middle = {name: np.exp(np.log(DESIGN[name]).mean()) for name in ("params", "tokens", "ptpp")}
     n, d, p = (np.log(rows[name].to_numpy() / middle[name]) for name in middle)
     replay, mean = rows["replay"].to_numpy(), DESIGN["replay"].mean()
     log_r, r, barrier = (np.log((replay + more) / (mean + more)) for more in (0, 0.01, 1e-5))
-    walked = 0.0
-    for knot, step in zip(walk.knots.positions, steps, strict=True):
-        up = np.copysign(1.0, knot) > 0
-        hinge = np.maximum(d - n - knot, 0) if up else np.maximum(knot - (d - n), 0)
-        walked = walked + 0.1 * v["walk_scale"] * np.sqrt(walk.knots.spacing) * step * hinge
+    rest = np.log((1.01 - replay) / (1.01 - mean))
+    walked = dict.fromkeys(steps, 0.0)
+    for walk in law.walks:
+        u = {"walk_B": d - n, "walk_mixed": r, "walk_rest": rest}[walk.steps]
+        sd = {"walk_B": 0.1, "walk_mixed": 0.015, "walk_rest": 0.005}[walk.steps] * v["walk_scale"]
+        for knot, step in zip(walk.knots.positions, steps[walk.steps], strict=True):
+            side = np.copysign(1.0, knot)
+            hinge = np.maximum(side * (u - knot), 0)
+            walked[walk.steps] += sd * np.sqrt(walk.knots.spacing) * step * hinge
     logs = {"A": -v["alpha"] * n, "B": -v["beta"] * d + v["nu"] * log_r}
     logs |= {"C": -v["gamma"] * barrier, "F": -v["eta"] * p}
     sizes = {"A": v["slope_N"] / v["alpha"], "B": v["slope_D"] / v["beta"]}
     sizes |= {"C": v["slope_C"] / v["gamma"], "F": v["slope_F"] / v["eta"]}
     loss = v["L_ref"] + sum(sizes[c] * np.expm1(logs[c]) for c in sizes)
-    walked = walked * sizes["B"] * np.exp(logs["B"]) / loss
+    walked["walk_B"] *= sizes["B"] * np.exp(logs["B"]) / loss
     polynomial = (v["poly_NN"] * n**2 + v["poly_PP"] * p**2 + v["poly_rr"] * r**2) / 2
     polynomial += v["poly_NP"] * n * p + v["poly_ND"] * n * d + v["poly_PD"] * p * d
     polynomial += r * (v["poly_Nr"] * n + v["poly_Pr"] * p + v["poly_Dr"] * d)
-    found = law.loss(law.amounts(v | {walk.steps: steps}, at), x, at)
-    np.testing.assert_allclose(found, loss * np.exp(polynomial + walked), rtol=1e-12)
+    found = law.loss(law.amounts(v | steps, at), x, at)
+    wanted = loss * np.exp(polynomial + sum(walked.values()))
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
 def test_adaptation_has_a_coefficient_of_what_the_law_knows_and_priors_of_its_fields():
     names = set(Adaptation().apply(load_law("dcpt")).discrepancy_parameters)
     assert names == {"poly_NN", "poly_ND", "poly_Nr", "poly_Dr", "poly_rr", "walk_scale"}
-    own = Adaptation(scale=0.05, square=0.06, replay=0.07)
+    own = Adaptation(scale=0.05, square=0.06, share=0.07)
     priors = make_spec("form1", discrepancy=own).priors
     wanted = {"poly_NP": 0.05, "poly_NN": 0.06, "poly_PP": 0.06, "poly_rr": 0.07, "poly_Nr": 0.05}
     assert {name: priors[name] for name in wanted} == {

@@ -259,10 +259,11 @@ def test_the_maths_page_states_the_priors_of_the_code():
 
     for words in (
         f"Coefficients of products are {normal(own.scale)}, those of $n^2/2$ and $p^2/2$ too, "
-        f"that of $\\rho^2/2$ is {normal(own.replay)}",
+        f"that of $\\rho^2/2$ is {normal(own.share)}",
         f"every {own.spacing:g} e-folds, and an exponent that changes with standard deviation "
         f"{own.walk:g} over an e-fold, times a scale "
         + lognormal(ADAPTATION_WALK, "LogNormal(median {median:g}, sigma {sigma:g})"),
+        f"standard deviation {own.bend:g} and {own.rest:g} over an e-fold, times the same scale",
         f"| s | {walk.spread:g} along a term's own covariate and {walk.crossed:g} along the other",
         lognormal(WALK_SCALE, "LogNormal with median {median:g} and sigma {sigma:g}"),
         f"| H | {walk.spacing:g} e-folds",

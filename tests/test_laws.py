@@ -19,7 +19,7 @@ from bayeslaw.huber.bases import for_table
 from bayeslaw.laws.adjustments import base_table
 from bayeslaw.laws.deviations import START
 from bayeslaw.laws.law import CLIP
-from bayeslaw.laws.lawfiles import parse_law
+from bayeslaw.laws.lawfiles import for_columns
 from bayeslaw.laws.terms import ORIGIN, Term
 from bayeslaw.model.discrepancy import Adaptation, Curvature
 from tests import support
@@ -61,7 +61,7 @@ def test_laws_are_as_recorded(case):
         assert name.removesuffix("_").rstrip("0123456789") in law.latex()
 
 
-def by_hand(law, p, params, tokens, replay, ptpp):
+def by_hand(law, p, params, tokens, replay, ptpp, role=""):
     """The papers' equations, one number at a time."""
     N, D, r, P = params, tokens, min(max(replay, 1e-9), 1 - 1e-9), ptpp
     size = p["A"] / N ** p["alpha"]
@@ -76,7 +76,11 @@ def by_hand(law, p, params, tokens, replay, ptpp):
         power = p["zeta"] * math.log(P)
         gate = P ** p["zeta"] / (1 + P ** p["zeta"]) if power < 700 else 1.0
         beta = max(beta * (1 - p["lambda_"] * gate), 1e-6)
-    loss = p["E"] + size + p["B"] * r ** p["nu"] / D**beta + p["C"] / (r + 1e-5) ** p["gamma"]
+    if law in ("form1n", "mixture"):
+        share = (r if role == "source" else 1 - r) + p["s0"]
+        loss = p["E"] + size + p["B"] / (share ** p["nu"] * D**beta) + p["C"] / share ** p["gamma"]
+    else:
+        loss = p["E"] + size + p["B"] * r ** p["nu"] / D**beta + p["C"] / (r + 1e-5) ** p["gamma"]
     by_size = N ** p["phi"] if law == "form1n" else 1
     return loss + p["F"] / (P ** p["eta"] * by_size) if law.startswith(("form1", "form3")) else loss
 
@@ -86,7 +90,7 @@ parameters = st.fixed_dictionaries(
     dict.fromkeys(("E", "A", "B", "C", "F"), positive)
     | dict.fromkeys(("alpha", "beta", "nu", "gamma", "eta"), exponent)
     | {"lambda_": st.floats(0, 1), "zeta": st.floats(-3, 3)}
-    | {"phi": st.floats(-0.3, 0.6), "kappa": st.floats(0.3, 3)}
+    | {"phi": st.floats(-0.3, 0.6), "kappa": st.floats(0.3, 3), "s0": st.floats(1e-4, 0.1)}
 )
 covariates = st.fixed_dictionaries(
     {
@@ -100,11 +104,12 @@ covariates = st.fixed_dictionaries(
 
 @pytest.mark.parametrize("name", LAWS)
 @few
-@given(p=parameters, x=covariates)
-def test_the_papers_equations_in_both_coordinates(name, p, x):
+@given(p=parameters, x=covariates, role=st.sampled_from(["source", "target"]))
+def test_the_papers_equations_in_both_coordinates(name, p, x, role):
     law = load_law(name)
+    law = replace(law, role=role) if law.reads_own else law
     loss = law.loss(p, law.covariates(grid(**x)))[0]
-    assert loss == pytest.approx(by_hand(name, p, **x), rel=1e-12)
+    assert loss == pytest.approx(by_hand(name, p, **x, role=role), rel=1e-9)
     p = {n: p[n] for n in law.parameters} | ({"lambda_": 0.9 * p["lambda_"]})
     at = law.reference_point(grid(**x))
     q = law.to_reference(p, at)
@@ -139,7 +144,7 @@ def test_without_adaptation_forgetting_is_the_pretrained_model(p, x):
 
 
 def test_powers_of_covariates_that_do_not_lead_a_term():
-    terms = [term for name in ("form1n", "transfer", "form3") for term in load_law(name).terms]
+    terms = [term for name in ("form1n", "transfer", "dcpt") for term in load_law(name).terms]
     found = {t.log: [t.power_along(c) for c in t.covariates[1:]] for t in terms}
     assert found["nu*log(r) - beta*log(D)"] == [("nu", 1.0)]
     assert found["-eta*log(P) - phi*log(N)"] == [("phi", -1.0)]
@@ -168,14 +173,32 @@ def test_the_token_unit_rescales_a_law_without_gate():
         np.testing.assert_allclose(loss, law.loss(p, law.covariates(DESIGN)))
 
 
-def test_ratio_own_is_the_other_share():
-    own, law = parse_law(texts("form3").replace('"replay"', '"own"', 1), "own"), load_law("form3")
-    assert own.ratio == "own"
-    x, y = own.covariates(DESIGN), law.covariates(DESIGN.assign(replay=1 - DESIGN["replay"]))
-    for name in x:
-        np.testing.assert_allclose(x[name], y[name], rtol=1e-12)
-    for each, mean in ((own, 1 - DESIGN["replay"].mean()), (law, DESIGN["replay"].mean())):
-        assert each.reference_point(DESIGN)["replay"] == pytest.approx(np.log(mean))
+def test_the_role_of_a_table_says_what_the_share_of_its_own_text_is(tmp_path):
+    mean, replay = DESIGN["replay"].mean(), DESIGN["replay"].clip(CLIP, 1 - CLIP)
+    for role, own, there in (("source", replay, mean), ("target", 1 - replay, 1 - mean)):
+        table = bl.from_frame(DESIGN.assign(loss=2.0, role=role))
+        for name in ("mixture", "form1n", "transfer"):
+            law = for_columns(load_law(name), table)
+            assert law.role == role
+            x = law.shares(DESIGN["replay"])
+            np.testing.assert_allclose(x["own"], np.log(own), rtol=1e-9)
+            np.testing.assert_allclose(x["mixed"], np.log(own + 0.01), rtol=1e-9)
+            np.testing.assert_allclose(x["rest"], np.log(1.01 - own), rtol=1e-9)
+            if name != "transfer":  # which knows no bases yet
+                assert law.reference_point(table)["own"] == np.log(there)
+        assert for_columns(load_law("form3"), table).role == ""
+    rows = support.stages().drop(columns="role")
+    for role in (None, "victim", [*["target", "source"] * 24]):
+        given = bl.from_frame(rows if role is None else rows.assign(role=role))
+        with pytest.raises(TableError, match="of the domain adapted to, or of the one pre-trained"):
+            bl.fit_huber("form1n", given)
+    # A file that is its own source holds losses of the domain pre-trained on.
+    rows = rows.assign(base=rows["base"].astype(str))
+    bases = rows.drop_duplicates("base").assign(tokens=0, loss=rows["base_loss"])
+    for name in ("a.csv", "b.csv"):
+        pd.concat([rows, bases]).drop(columns=["start_loss", "base_loss"]).to_csv(tmp_path / name)
+    a, b = tmp_path / "a.csv", tmp_path / "b.csv"
+    assert [bl.read_table(p, source=b).role for p in (a, b)] == ["target", "source"]
 
 
 def test_a_law_names_the_column_it_lacks():
@@ -438,7 +461,9 @@ def test_transfer_by_hand():
     expected = of_base["E"] + of_base["A"] / n ** of_base["alpha"]
     expected = expected + of_base["B"] / (budget * n) ** of_base["beta"]
     core = core * (rows["base_loss"].to_numpy() / expected) ** p["k"]
-    loss = core * ((r + 0.01) / 0.26) ** -p["gamma"] * (1 - g) + rows["start_loss"].to_numpy() * g
+    loss = (
+        core * ((1 - r + 0.01) / 0.26) ** -p["gamma"] * (1 - g) + rows["start_loss"].to_numpy() * g
+    )
     np.testing.assert_allclose(law.loss(p, law.covariates(rows)), loss, rtol=1e-10)
     start = law.loss(p, law.covariates(rows.assign(tokens=1e-6)))
     np.testing.assert_allclose(start, rows["start_loss"], rtol=1e-9)

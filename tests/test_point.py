@@ -23,7 +23,8 @@ OLMO = read_table(DATA / "olmo/ladder.csv", where="domain == 'c4_en'")
 REPEATED = support.grid(
     params=[1e8, 4e8, 1.6e9], unique_tokens=[2e8, 1e9], tokens=[1e9, 6e9, 3e10, 1e11]
 )
-EXACT = {name: (truth_of(load_law(name).parameters), DESIGN) for name in LAWS} | {
+OWN = DESIGN.assign(role="source")
+EXACT = {name: (truth_of(load_law(name).parameters), OWN) for name in LAWS} | {
     "liew_kato": (support.KATO, support.kato_design()),
     "forgetting": (support.FORGETTING, support.forgetting_design()),
     "transfer": (support.TRANSFER, support.transfer_design()),

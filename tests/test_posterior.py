@@ -412,7 +412,7 @@ def test_truncated_missing_and_foreign_files(path, tmp_path, capfd):
     delphi = (SAVED / "delphi_chinchilla.nc").read_bytes()
     for place in (70, 98, 280, 469, 707):
         path.write_bytes(delphi[:place] + bytes([delphi[place] ^ 255]) + delphi[place + 1 :])
-        refuse(path, "not a readable posterior")
+        refuse(path, "not a readable posterior|not that of its SHA-256")
     refuse(tmp_path / "absent.nc", "no such file")
     refuse(tmp_path, "a folder, not a saved posterior")
     path.write_text("params,tokens,loss\n")
@@ -649,7 +649,7 @@ def test_losses_of_the_whole_law_are_those_of_the_reduced_one(law, same, left_ou
     many |= {"tokens": [1e9, 1e10, 1e11]}
     many = {c: v[1:2] if c in same.split() else v for c, v in many.items()}
     rows = grid(**{c: values for c, values in many.items() if c in {*law.columns, *BASE}})
-    rows = rows if "tokens" in rows else rows.assign(tokens=1e9)
+    rows = (rows if "tokens" in rows else rows.assign(tokens=1e9)).assign(role="target")
     truth = {n: TRUTH.get(n, 0.05) for n in law.parameters}
     table = bl.simulate(law, truth, rows, sigma=0.0)
     point = bl.fit_huber(law, table)

@@ -22,10 +22,10 @@ from bayeslaw.tables.validation import ABSENT, BASE_LOSSES, label_texts, row_num
 
 BASE_COLUMNS = ["params", "ptpp", *BASE_LOSSES]
 """Columns of a table of bases."""
-REPLAY = 0.25
-"""Replay ratio at which the factor in replay is 1."""
+SHARE = 0.25
+"""Share of the domain's own text at which its factor is 1."""
 MIXED = 0.01
-"""Added to r under the logarithm of the covariate ``mixed``."""
+"""Added to a share under the logarithms of the covariates ``mixed`` and ``rest``."""
 UNIQUE = "unique_tokens"
 """Column of a table: distinct tokens of the new data."""
 ANNEALED = "annealed"
@@ -64,7 +64,7 @@ class Departure:
 
     ``L = core (1 - g) + L_start g`` with ``g = (1 + (1 - r)^v D / D_s)^-beta``, the share of the
     way that is still to go, and ``log D_s = z + z_N log N + z_P log P``. The core is the floor and
-    the terms, times ``(b / b_hat)^k ((r + .01) / .26)^-gamma``. L_start is the pre-trained model's
+    the terms, times ``(b / b_hat)^k ((s + .01) / .26)^-gamma``. L_start is the pre-trained model's
     own loss on the domain, b its loss on the domain it was pre-trained on, and b_hat the loss there
     that models of its size and budget have. In reference coordinates z is ``z_ref``, the log of
     D_s over D at the reference point.
@@ -76,13 +76,13 @@ class Departure:
     fresh: str
     onset: str
     along: Mapping[str, str]
-    replay: str
+    share: str
     base: str
 
     @property
     def parameters(self) -> tuple[str, ...]:
         along = self.along.values()
-        names = (self.exponent, self.fresh, self.onset, *along, self.replay, self.base)
+        names = (self.exponent, self.fresh, self.onset, *along, self.share, self.base)
         return tuple(name for name in names if name)
 
     @property
@@ -94,13 +94,13 @@ class Departure:
         """Covariates that each parameter, or its reference coordinate, acts along."""
         along: dict[str, tuple[str, ...]] = {n: (covariate,) for covariate, n in self.along.items()}
         along |= dict.fromkeys((self.exponent, self.onset, f"{self.onset}_ref"), ("tokens",))
-        others = {self.fresh: ("fresh",), self.replay: ("mixed",), self.base: ("deviation",)}
+        others = {self.fresh: ("fresh",), self.share: ("mixed",), self.base: ("deviation",)}
         return along | {name: covariates for name, covariates in others.items() if name}
 
     def without(self, columns: Collection[str]) -> "Departure":
         """The departure of rows in which some columns of a table do not vary."""
         along = {c: name for c, name in self.along.items() if c not in columns}
-        same = {"fresh": "replay", "replay": "replay", "base": "base_loss"}
+        same = {"fresh": "replay", "share": "replay", "base": "base_loss"}
         none = {part: "" for part, column in same.items() if column in columns}
         return replace(self, along=along, **none)
 
@@ -116,15 +116,15 @@ class Departure:
 
     def factor(self, p: Values, x: Values, xp: Namespace) -> Array:
         power: Array = p[self.base] * x["deviation"] if self.base else 0.0
-        if self.replay:
-            power = power - p[self.replay] * (x["mixed"] - math.log(REPLAY + MIXED))
-        return xp.exp(power) if self.base or self.replay else 1.0
+        if self.share:
+            power = power - p[self.share] * (x["mixed"] - math.log(SHARE + MIXED))
+        return xp.exp(power) if self.base or self.share else 1.0
 
     def latex(self, core: str) -> str:
         """The loss as LaTeX, from the core, and after a comma g."""
         power = rf"\left(\frac{{b}}{{\hat b}}\right)^{{{tex(self.base)}}}" if self.base else ""
-        tilt = rf"\left(\frac{{r+{MIXED}}}{{{REPLAY + MIXED}}}\right)^{{-{tex(self.replay)}}}"
-        tilt = tilt if self.replay else ""
+        tilt = rf"\left(\frac{{s+{MIXED}}}{{{SHARE + MIXED}}}\right)^{{-{tex(self.share)}}}"
+        tilt = tilt if self.share else ""
         loss = rf"\left({core}\right) {power} {tilt} (1 - g) + L_{{\mathrm{{start}}}} g"
         along = "".join(rf" {SYMBOLS[c]}^{{{name}}}" for c, name in self.along.items())
         fresh = rf"(1-r)^{{{tex(self.fresh)}}} " if self.fresh else ""

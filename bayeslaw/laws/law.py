@@ -82,8 +82,9 @@ class Law:
         Range of every parameter in paper coordinates; priors lie inside.
     token_unit : float
         Tokens per unit of D. It matters where an exponent of D varies from row to row.
-    ratio : {"replay", "own"}
-        Whether r is the replayed share or the modelled domain's own share.
+    role : {"", "target", "source"}
+        Whether the losses are of the domain adapted to or of the one pre-trained on, which says
+        what the share s of the domain's own text is: 1 - r or r. Empty if the law does not read it.
     coupled : tuple of str
         Coefficients of terms T that enter as ``(sum of T^(1 / kappa))^kappa`` and not as their sum;
         the law then has the parameter kappa, whose value 1 is the sum.
@@ -119,7 +120,7 @@ class Law:
     priors: Mapping[str, Prior]
     bounds: Mapping[str, tuple[float, float]]
     token_unit: float = 1.0
-    ratio: Literal["replay", "own"] = "replay"
+    role: Literal["", "target", "source"] = ""
     coupled: tuple[str, ...] = ()
     paper_bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     typical: Mapping[str, float] = field(default_factory=dict)
@@ -231,6 +232,12 @@ class Law:
         other = ["name", "title", "reference", "paper_bounds", "bases", "typical", "left_out"]
         other += [] if self.held else ["held"]
         return digest({name: part for name, part in asdict(self).items() if name not in other})
+
+    @cached_property
+    def reads_own(self) -> bool:
+        """Whether the loss depends on the share of the domain's own text, beside a discrepancy."""
+        departs = self.departure is not None and bool(self.departure.share)
+        return departs or any("own" in term.covariates for term in self.terms)
 
     @property
     def epsilon(self) -> float:
@@ -443,7 +450,9 @@ class Law:
         """The unit of tokens and the reference point of a fit, in words."""
         unit = "1 token" if self.token_unit == 1 else f"{self.token_unit:g} tokens"
         point = ", ".join(f"{n} {count(v)}" for n, v in self.point(at).items())
-        return f"D in units of {unit}; reference point {point}"
+        own = {"target": "1 - replay", "source": "replay"}.get(self.role)
+        share = f"; share of the domain's own text s = {own}" if own else ""
+        return f"D in units of {unit}; reference point {point}{share}"
 
     @property
     def settled(self) -> "Law":
@@ -530,8 +539,6 @@ class Law:
         point = {c: math.exp(at[c]) for c in self.columns if c in at}
         if "tokens" in point:
             point["tokens"] *= self.token_unit
-        if "replay" in point and self.ratio == "own":
-            point["replay"] = 1 - point["replay"]
         point = {**point, **self.held}
         return {c: point[c] for c in COVARIATES if c in point}
 
@@ -561,17 +568,17 @@ class Law:
         return canonical(rows.frame, rows.name, self.needs)
 
     def shares(self, replay: Array) -> dict[str, Array]:
-        """Covariates of replay ratios: the share that the law counts, its log, its barrier's log.
-
-        The share is r, or 1 - r if `ratio` is "own".
-        """
-        share = np.clip(replay if self.ratio == "replay" else 1 - replay, CLIP, 1 - CLIP)
+        """Covariates of replay ratios."""
+        share = np.clip(replay, CLIP, 1 - CLIP)
+        own = 1 - share if self.role == "target" else share
         return {
             "replay": np.log(share),
             "barrier": np.log(share + self.epsilon),
             "share": share,
-            "mixed": np.log(share + MIXED),
             "fresh": np.log1p(-share),
+            "own": np.log(own),
+            "mixed": np.log(own + MIXED),
+            "rest": np.log(1 - own + MIXED),
         }
 
     def effective(self, p: Values, x: Values, xp: Namespace = np) -> Values:

@@ -27,7 +27,7 @@ from bayeslaw.laws.terms import LETTERS, Term
 from bayeslaw.tables.table import LossTable, require_table
 from bayeslaw.tables.validation import missing_columns
 
-_SETTINGS = ("title", "reference", "token_unit", "ratio", "coupled")
+_SETTINGS = ("title", "reference", "token_unit", "coupled")
 _NUMBERS = ("bounds", "paper_bounds", "typical")
 _KEYS = (*_SETTINGS, "term", "departure", "priors", *_NUMBERS)
 _SORTS = {"token_unit": "a number", "coupled": "a list of names"}
@@ -65,18 +65,21 @@ def for_columns(law: Law, table: LossTable, *, whole: bool = False) -> Law:
     """The law with the steps that the columns of a table call for.
 
     With `unique_tokens` it has a worth of repeated tokens, with rows that are `annealed` and others
-    that are not, an offset of the latter, and with several values of `rate` a best one. Unless it
-    is to be `whole`, it is without what rows that agree in a column do not determine.
+    that are not, an offset of the latter, and with several values of `rate` a best one. If it
+    reads the share of the domain's own text, it has the `LossTable.role` of the table. Unless it is
+    to be `whole`, it is without what rows that agree in a column do not determine.
     """
     require_table(table)
     frame = table.frame
     if not {*law.columns} <= {*frame.columns}:
         names = sorted(path.stem for path in models_dir().glob("*.toml"))
-        able = [n for n in names if not missing_columns(frame, load_law(n).columns)]
+        laws = [load_law(n) for n in names if "role" in frame or not load_law(n).reads_own]
+        able = [each.name for each in laws if not missing_columns(frame, each.columns)]
         raise TableError(
             f"{table.name}: {missing_columns(frame, law.needs)} Laws that need only columns that "
             f"are there: {', '.join(able) or 'none'}."
         )
+    law = replace(law, role=table.role) if law.reads_own and frame["replay"].nunique() > 1 else law
     law = law if whole else law.for_rows(frame, table.name)
     law = law.repeating() if UNIQUE in frame else law
     law = law.annealing() if ANNEALED in frame and frame[ANNEALED].nunique() == 2 else law
@@ -100,8 +103,6 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
         if key not in spec:
             raise LawError(f"{where}: has no {key!r}.")
     settings = {key: _checked(spec[key], key, where) for key in _SETTINGS if key in spec}
-    if settings.get("ratio", "replay") not in ("replay", "own"):
-        raise LawError(f"{where}: ratio is 'replay' or 'own', not {settings['ratio']!r}.")
     if not settings.get("token_unit", 1.0) > 0:
         raise LawError(f"{where}: token_unit must be positive.")
     priors = parse_priors(_table(spec, "priors", where), f"{where}: ")
@@ -249,6 +250,7 @@ def stored_law(law: Law) -> dict[str, Any]:
     return {
         "name": law.name,
         "text": law_text(law),
+        "role": law.role,
         "repetition": law.repetition,
         "offset": law.offset is not None,
         "tuning": law.tuning is not None,
@@ -262,7 +264,7 @@ def restored_law(stored: Mapping[str, Any]) -> Law:
     """The law of `stored_law`, also once it was JSON."""
     law = parse_law(stored["text"], stored["name"])
     held = dict(stored.get("held", {}))
-    law = replace(law, held=held, left_out=tuple(stored.get("left_out", ())))
+    law = replace(law, held=held, left_out=tuple(stored.get("left_out", ())), role=stored["role"])
     law = law.repeating() if stored["repetition"] else law
     law = law.annealing() if stored["offset"] else law
     law = law.tuned() if stored.get("tuning") else law

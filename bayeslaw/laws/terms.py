@@ -6,10 +6,12 @@ read through `ast` onto a tape (`bayeslaw.laws.tape`), evaluated there over an a
 prediction, the PyTensor model, the sampler, point fits and LaTeX all come from the one formula.
 
 Covariates are logarithms: ``params``, ``tokens`` (in the law's token unit), ``ptpp``, ``replay``
-(r clipped to [1e-9, 1 - 1e-9]), ``barrier`` (r + epsilon) and ``mixed`` (r + .01, whose log stays
-bounded at r = 0), ``fresh`` (1 - r), ``start`` (the base's loss on the domain) and ``deviation``
-(the base's loss on the domain of pre-training, over that expected of its size and budget),
-``unique`` (tokens until new data repeat), ``rate`` (the learning rate). ``share`` is r itself,
+(r clipped to [1e-9, 1 - 1e-9]), ``barrier`` (r + epsilon), ``fresh`` (1 - r), ``own`` (s, the share
+of the domain's own text: 1 - r for the target of adaptation, r for its source), ``mixed`` (s + .01,
+whose log stays bounded) and ``rest`` (1 - s + .01), which in a law that does not read s have r for
+s, ``start`` (the base's loss on the domain) and ``deviation`` (the base's loss on the domain of
+pre-training, over that expected of its size and budget), ``unique`` (tokens until new data repeat),
+``rate`` (the learning rate). ``share`` is r itself,
 ``unannealed`` 1 for checkpoints that are not annealed and else 0, ``rated`` 1 for rows with a rate.
 """
 
@@ -34,13 +36,14 @@ type Values = Mapping[str, Array]
 
 SYMBOLS = {
     **{c: row.symbol for c, row in TABLE.items()}, "barrier": r"(r+\varepsilon)", "share": "r",
-    "mixed": "r", "fresh": "(1-r)", "start": r"L_{\mathrm{start}}",
+    "mixed": "r", "fresh": "(1-r)", "own": "s", "rest": "(1-s)",
+    "start": r"L_{\mathrm{start}}",
     "deviation": r"(b/\hat b)", "unique": "U", "unannealed": "h",
     "rate": r"\eta", "rated": "1",
 }  # fmt: skip
 COLUMN = {
     **{name: name for name in TABLE},
-    **dict.fromkeys(("barrier", "share", "mixed", "fresh"), "replay"),
+    **dict.fromkeys(("barrier", "share", "mixed", "fresh", "own", "rest"), "replay"),
     "start": "start_loss",
     "deviation": "base_loss",
     "unique": "unique_tokens",
@@ -52,6 +55,7 @@ ORIGIN: Mapping[str, float] = dict.fromkeys(SYMBOLS, 0.0)
 """The point at which amounts are the paper's coefficients; most terms have this value there."""
 
 LETTERS = {TABLE[c].symbol: c for c in sorted(TABLE, key=lambda c: not TABLE[c].logged)}
+LETTERS["s"] = "own"
 """Covariates of a formula by their symbols, amounts before ratios."""
 BARRIER = "log(r + epsilon)"
 """Name of ``log(r + 1e-5)``. It is a covariate, so that it is not computed again for every draw."""
@@ -71,8 +75,9 @@ _GREEK = (
 
 
 def tex(symbol: str) -> str:
-    bare = symbol.removesuffix("_")
-    return f"\\{bare}" if bare in _GREEK else bare
+    bare = symbol.removesuffix("_").rstrip("0123456789")
+    number = symbol.removesuffix("_").removeprefix(bare)
+    return (f"\\{bare}" if bare in _GREEK else bare) + (f"_{number}" if number else "")
 
 
 @dataclass(frozen=True)

@@ -265,29 +265,35 @@ class Trend(WalkingExponents):
 ALONG = ("params", "ptpp", "tokens", "mixed")
 """Covariates of the polynomial of adaptation."""
 ADAPTATION_WALK = Prior("LogNormal", median=1, sigma=0.3)
-"""Prior of the scale of the walk of adaptation."""
+"""Prior of the scale that the walks of adaptation have in common."""
 
 
 @dataclass(frozen=True)
 class Adaptation(Discrepancy):
-    """A polynomial added to the log of the whole loss, and a walk in the terms led by D.
+    """A polynomial and walks along both shares of the log of the whole loss; a walk along D/N.
 
-    In a law that starts from the base's loss, the walk is in the share of the way still to go.
+    The polynomial is of degree 2 in log N, log P, log D and log(s + .01), without the square of
+    log D, where s is the share of the domain's own text, or r in a law that does not read s. The
+    slopes of the log loss along log(s + .01) and log(1 - s + .01) change by random walks, so that
+    bands widen on both sides of the fitted ratios, and a minimum between them is possible.
 
-    The polynomial is of degree 2 in log N, log P, log D and log(r + .01), without the square of
-    log D. The exponent of D changes along log(D/N) by a random walk, because adaptation goes
-    through phases at the same tokens per parameter for all sizes.
+    The exponent of D changes along log(D/N) by a random walk in the terms led by D, because
+    adaptation goes through phases at the same tokens per parameter for all sizes. In a law that
+    starts from the base's loss, this walk is in the share of the way still to go.
     """
 
     # Standard deviations: of the coefficient of a product x y, of x^2 / 2, and of the square of the
-    # log of replay, per squared e-fold; of the change of the exponent of D over an e-fold of D / N.
+    # log of the share, per squared e-fold; of the change of the exponent of D over an e-fold of
+    # D / N; of the change of the slope over an e-fold of the domain's own share, and of the rest.
     scale: float = 0.02
     square: float = 0.02
-    replay: float = 0.04
+    share: float = 0.04
     walk: float = 0.1
+    bend: float = 0.015
+    rest: float = 0.005
     spacing: float = 0.7  # least distance of the knots, in e-folds
     kind: ClassVar[str] = "adaptation"
-    words: ClassVar[str] = "polynomial and walk along D/N"
+    words: ClassVar[str] = "polynomial, walks along D/N and replay"
     effect_priors: ClassVar[Mapping[str, Prior]] = {
         "tau_size": Prior("LogNormal", median=0.006, sigma=0.3),
         "tau_base": Prior("LogNormal", median=0.005, sigma=0.6),
@@ -302,7 +308,7 @@ class Adaptation(Discrepancy):
             name: Prior(
                 "Normal",
                 mu=0,
-                sigma=self.scale if one != other else {"mixed": self.replay}.get(one, self.square),
+                sigma=self.scale if one != other else {"mixed": self.share}.get(one, self.square),
             )
             for name, (one, other) in along.items()
         }
@@ -312,6 +318,11 @@ class Adaptation(Discrepancy):
             Walk(of, f"walk_{of}", "walk_scale", "tokens", "", self.walk, self.spacing, over=over)
             for of in walking
         ]
+        if "replay" in law.columns:
+            walks += [
+                Walk(WHOLE, f"walk_{along}", "walk_scale", along, "", sd, self.spacing)
+                for along, sd in (("mixed", self.bend), ("rest", self.rest))
+            ]
         priors |= {"walk_scale": ADAPTATION_WALK} if walks else {}
         return deviating(law, [Polynomial(WHOLE, along), *walks], priors)
 

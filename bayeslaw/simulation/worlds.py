@@ -169,7 +169,8 @@ class World:
         for i, (name, law) in enumerate(self.laws.items()):
             if domain not in (None, name):
                 continue
-            rows = self.design().assign(domain=name)
+            role = "source" if name == self.source else "target"
+            rows = self.design().assign(domain=name, role=role)
             sigma = self.sigma[name] if noise is True else float(noise)
             losses = simulate(law, self.truth[name], rows, sigma=sigma, seed=[seed, i])
             frames.append(losses.frame)
@@ -178,7 +179,7 @@ class World:
                 bases = grid(params=self.cells["params"], ptpp=self.cells["ptpp"], tokens=0.0)
                 pairs = zip(bases["params"], bases["ptpp"], strict=True)
                 bases = bases.assign(replay=1.0, loss=[self.baseline(n, p) for n, p in pairs])
-                frames.append(bases.assign(domain=name, synthetic=True))
+                frames.append(bases.assign(domain=name, role=role, synthetic=True))
         if not frames:
             raise BayeslawError(unknown("domain", str(domain), self.laws))
         name = f"synthetic {domain or ' and '.join(self.laws)}, {self.title} (seed {seed})"

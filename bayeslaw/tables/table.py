@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -43,6 +43,8 @@ from bayeslaw.tables.validation import (
 LEAST_LOSS = 0.02
 """Median loss of a table, nats per token, that is not doubted."""
 MOST_LOSS = 12.5  # nats per token: a uniform guess of one of 262,144 tokens costs 12.48
+ROLES = ("target", "source")
+"""Values of the column `role`."""
 LOSS_UNITS = ("nats", "bits", "perplexity", "bits-per-byte")
 UNIT_WORDS = {"bpb": "bits-per-byte", "byte": "bits-per-byte", "bits": "bits"}
 UNIT_WORDS |= dict.fromkeys(("ppl", "perplexity"), "perplexity")
@@ -57,8 +59,8 @@ class LossTable:
     ----------
     frame : DataFrame
         Rows with ``tokens > 0``: `params`, `tokens`, `loss`, and where the experiment has them
-        `replay`, `ptpp`, `run`, `base`, `domain`, `unique_tokens`, `annealed`, `rate`; other
-        columns are preserved.
+        `replay`, `ptpp`, `run`, `base`, `domain`, `role`, `unique_tokens`, `annealed`, `rate`;
+        other columns are preserved.
     baselines : DataFrame
         Rows with ``tokens == 0``: losses of the pre-trained models before adaptation. The planner
         uses them. They are not fitted, since the laws have no value at D = 0.
@@ -92,6 +94,27 @@ class LossTable:
         if "loss" not in self.frame:
             raise TableError(f"{self.name}: the fit was saved without its losses; this needs them.")
         return self.frame
+
+    @property
+    def role(self) -> Literal["target", "source"]:
+        """Whether the losses are of the domain adapted to, or of the one pre-trained on.
+
+        It says what the share of the domain's own text is: 1 - replay, or replay.
+
+        Raises
+        ------
+        TableError
+            If the column `role` does not say it.
+        """
+        roles = self.frame["role"].unique().tolist() if "role" in self.frame else []
+        if len(roles) == 1 and roles[0] in ROLES:
+            return roles[0]  # type: ignore[no-any-return]
+        raise TableError(
+            f"{self.name}: are the losses of the domain adapted to, or of the one pre-trained on? "
+            "The law reads the share of their own text: add a column 'role', 'target' or 'source' "
+            f"in all rows{', not ' + ', '.join(map(repr, roles)) if roles else ''}, or give "
+            "the table of the domain pre-trained on as source."
+        )
 
     @property
     def sha256(self) -> str:
@@ -395,7 +418,11 @@ def read_table(
         tables.append(
             from_frame(frame, str(file), loss_unit=loss_unit, bytes_per_token=bytes_per_token)
         )
-    return (tables[0] if source is None else starting(*tables)).query(where)
+    if source is None:
+        return tables[0].query(where)
+    role = "source" if Path(path).resolve() == Path(source).resolve() else "target"
+    table = starting(*tables)
+    return replace(table, frame=table.frame.assign(role=role)).query(where)
 
 
 def renamed(frame: pd.DataFrame, columns: Mapping[str, str], name: str = "table") -> pd.DataFrame:

@@ -9,7 +9,7 @@ import pandas as pd
 from lab import Recipe
 
 COLUMNS = ["run", "base", "seed", "domain", "params", "tokens", "replay", "ptpp", "loss"]
-COLUMNS += ["annealed", "atpp"]
+COLUMNS += ["annealed", "atpp", "role"]
 POINT = ["params", "ptpp", "replay", "atpp", "annealed"]  # what two seeds have in common
 
 
@@ -21,7 +21,8 @@ def assemble(ledger: Path, out: Path, domains: tuple[str, ...]) -> None:
         ascending=[True, True, True, True, True, False],
     )
     for domain in domains:
-        table = rows.assign(domain=domain, loss=rows[domain])
+        role = "source" if domain == "english" else "target"
+        table = rows.assign(domain=domain, loss=rows[domain], role=role)
         table[COLUMNS].to_csv(out / f"{domain}.csv", index=False)
 
 
