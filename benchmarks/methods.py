@@ -21,10 +21,9 @@ POSTERIORS: dict[str, dict[str, str]] = {
     "default": {},
     "plain": {"discrepancy": "none", "errors": "independent"},
     "curvature": {"discrepancy": "curvature", "errors": "independent"},
-    "walk": {"discrepancy": "walk", "errors": "independent"},
+    "walk": {"discrepancy": "walk"},
     "trend": {"discrepancy": "trend", "errors": "independent"},
     "curvature run": {"discrepancy": "curvature", "errors": "run"},
-    "walk run": {"discrepancy": "walk", "errors": "run"},
     "adaptation run": {"discrepancy": "adaptation", "errors": "run"},
 }
 """Settings of each way that is a posterior."""
@@ -33,7 +32,7 @@ PEERS = {"peer": "separable-power", "peer kappa": "skaling-joint-power"}
 WAYS = (*list(POSTERIORS)[1:], "pairs", "sizes", "kappa pairs", "gp")
 ADAPTED = ("form1", "form1n", "form3", "dcpt", "mixture", "transfer", "adaptation")
 UNSUITED = {
-    **dict.fromkeys(("walk", "trend", "walk run"), ADAPTED),
+    **dict.fromkeys(("walk", "trend"), ADAPTED),
     **dict.fromkeys(("curvature run", "adaptation run"), ("chinchilla",)),
     "pairs": ("adaptation",), "sizes": ("adaptation",),
     **dict.fromkeys(("kappa pairs", "gp", *PEERS), ADAPTED),

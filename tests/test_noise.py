@@ -202,35 +202,30 @@ def test_a_fitted_run_goes_on_from_its_last_residual_and_a_new_one_is_one_path(f
     assert abs(found[4, 6]) < 0.1
 
 
-TRANSFERRED, PRE_TRAINED = ("tokens", "ptpp"), ("params", "tokens")
-
-
 def test_errors_are_chosen_by_the_table():
     frame = grouped(0, {}).frame
     alone, twice = frame.drop(columns="run"), frame.assign(tokens=1e9)
-    for errors, rows, columns, wanted in (
-        ("auto", frame, TRANSFERRED, "run"),
-        ("independent", frame, TRANSFERRED, "independent"),
-        ("auto", frame, PRE_TRAINED, "independent"),
-        ("run", frame, PRE_TRAINED, "run"),
-        ("auto", alone, TRANSFERRED, "independent"),
-        ("auto", twice, TRANSFERRED, "independent"),
-        ("run", alone, TRANSFERRED, "needs a column 'run'"),
-        ("run", twice, TRANSFERRED, "two rows of equal tokens"),
-        ("runs", alone, TRANSFERRED, "unknown errors 'runs'; did you mean 'run'"),
+    for errors, rows, wanted in (
+        ("auto", frame, "run"),
+        ("independent", frame, "independent"),
+        ("run", frame, "run"),
+        ("auto", alone, "independent"),
+        ("auto", twice, "independent"),
+        ("run", alone, "needs a column 'run'"),
+        ("run", twice, "two rows of equal tokens"),
+        ("runs", alone, "unknown errors 'runs'; did you mean 'run'"),
     ):
         if wanted in noise.ERRORS:
-            assert noise.choose_errors(errors, rows, "x", columns) == wanted
+            assert noise.choose_errors(errors, rows, "x") == wanted
             continue
         with pytest.raises((TableError, FitError), match=wanted):
-            noise.choose_errors(errors, rows, "x", columns)
+            noise.choose_errors(errors, rows, "x")
     # Rows that are not annealed are a path of their own.
     frame = pd.DataFrame({"run": "a", "tokens": [1e9, 2e9, 1e9, 2e9], "annealed": [1, 1, 0, 0]})
     assert noise.order(frame).before.tolist() == [0, 0, 2, 2]
-    for columns in (("replay",), PRE_TRAINED):
-        assert noise.choose_errors("auto", frame, "table", columns) == "run"
+    assert noise.choose_errors("auto", frame, "table") == "run"
     alike = frame.drop(columns="annealed")
-    assert noise.choose_errors("auto", alike, "table", ("replay",)) == "independent"
+    assert noise.choose_errors("auto", alike, "table") == "independent"
 
 
 # -- random effects --------------------------------------------------------------------------------
@@ -298,9 +293,9 @@ def test_labels_of_runs_are_not_used_again():
             bl.fit("chinchilla", from_frame(rows), discrepancy="none", **how)
     # Checkpoints of pre-training differ in D / N, which a law of N and D does not contain.
     ratios = frame.assign(ptpp=np.arange(len(frame)) + 1.0)
-    effects.check_runs(ratios, "rows", PRE_TRAINED)
+    effects.check_runs(ratios, "rows", ("params", "tokens"))
     with pytest.raises(TableError, match="'ptpp' differs within a run"):
-        effects.check_runs(ratios, "rows", ("params", *TRANSFERRED))
+        effects.check_runs(ratios, "rows", ("params", "tokens", "ptpp"))
 
 
 def test_fitted_groups_keep_their_effect_and_new_ones_are_drawn():

@@ -267,7 +267,7 @@ def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec
     with_sizes = discrepancy.size_effects
     levels = effects.choose(settings.effects, frame, table.name, discrepancy=with_sizes)
     columns = (*law.columns, *law.held)
-    errors = noise.choose_errors(settings.errors, frame, table.name, columns)
+    errors = noise.choose_errors(settings.errors, frame, table.name)
     if "run" in (*levels, errors):
         effects.check_runs(frame, table.name, columns)
     if "replay" in law.columns:

@@ -11,7 +11,7 @@ of every row alone is sigma.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,7 +24,7 @@ from bayeslaw.common.arrays import Floats, Ints, Namespace, Strings, Tensor
 from bayeslaw.common.defaults import AUTO, DELTA
 from bayeslaw.common.errors import FitError, TableError, argument, unknown
 from bayeslaw.common.formatting import kind_of
-from bayeslaw.laws.adjustments import ANNEALED, unannealed
+from bayeslaw.laws.adjustments import unannealed
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.tape import FUNCTIONS as F
 from bayeslaw.laws.terms import Values
@@ -287,14 +287,11 @@ def order(frame: pd.DataFrame) -> Order:
     return Order(before, gap)
 
 
-def choose_errors(errors: str, frame: pd.DataFrame, name: str, columns: Collection[str]) -> str:
+def choose_errors(errors: str, frame: pd.DataFrame, name: str) -> str:
     if errors not in (AUTO, *ERRORS):
         raise FitError(unknown("errors", errors, (AUTO, *ERRORS)))
-    some_annealed = ANNEALED in frame and frame[ANNEALED].nunique() > 1
-    if errors == "independent" or (
-        errors == AUTO and {"replay", "ptpp"}.isdisjoint(columns) and not some_annealed
-    ):
-        return "independent"
+    if errors == "independent":
+        return errors
     repeated = "run" in frame and frame["run"].dropna().duplicated().any()
     gaps = order(frame).gap if repeated else np.ones(0)
     if errors == AUTO:
