@@ -76,7 +76,7 @@ _ROWS = (
         text="replay",
         label="replay ratio r",
         unit="fraction",
-        measured=0.15,
+        measured=0.25,
         logged=False,
     ),
     Covariate(
