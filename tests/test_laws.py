@@ -457,7 +457,7 @@ def test_the_share_of_the_start_is_the_derivative_by_its_log():
     x, at = law.covariates(rows), law.reference_point(rows)
     p = TRANSFER | dict.fromkeys(law.step(Offset).parameters, 0.01)
     p = law.amounts(law.to_reference(p | dict.fromkeys(law.discrepancy_parameters, 0.0), at), at)
-    _, shares = law.log(p, x, at, np)
+    _, shares = law.stated(p, x, at, np)
     log_left = np.log(law.step(Departure).remaining(p, x, np))
     ends = [np.log(law.loss(p | {"beta": p["beta"] * (1 + h)}, x, at)) for h in (1e-6, -1e-6)]
     by = (ends[0] - ends[1]) / (2e-6 * log_left)

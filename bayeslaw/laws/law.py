@@ -42,7 +42,9 @@ STEP = 1e-30
 
 @dataclass(frozen=True)
 class Law:
-    """A scaling law: ``L = E + sum of terms``, in nats per token, and what steps make of it.
+    """A scaling law: ``L = E + sum of terms``, in nats per token.
+
+    Its steps act on this loss, or on what it is made of.
 
     Parameters
     ----------
@@ -246,7 +248,7 @@ class Law:
         bounds = {n: priors[q].support for _, n, q in stated if q in priors}
         return replace(
             self,
-            steps=tuple(kinds[kind] for kind in STEPS if kind in kinds),
+            steps=tuple(sorted(kinds.values(), key=lambda step: STEPS.index(type(step)))),
             priors={**self.priors, **priors},
             bounds={**self.bounds, **bounds},
             typical={**self.typical, **{n: s.typical[n] for s, n, _ in stated if n in s.typical}},
@@ -509,33 +511,23 @@ class Law:
         """
         return self._deviating(p, self._ratios(p, x, at, xp), x, at, xp)
 
-    def log(
-        self, p: Values, x: Values, at: Values, xp: Namespace
-    ) -> tuple[Array, dict[str, Array]]:
-        """Log of the loss without deviations, and the share of the loss of each part that deviates.
-
-        Arguments are those of `loss`. The share of the whole loss is 1.
-        """
-        loss, shares = self._stated(p, self._ratios(p, x, at, xp), x, at, xp)
-        return xp.log(loss), shares
-
-    def _ratios(self, p: Values, x: Values, at: Values, xp: Namespace) -> dict[str, Array]:
-        """Each term over its amount at `at`, by its coefficient."""
-        x = self.effective(p, x, xp)
-        return {t.coefficient: xp.exp(t.log_ratio(p, x, at, xp)) for t in self.terms}
-
     def _deviating(self, p: Values, ratios: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        loss, shares = self._stated(p, ratios, x, at, xp)
+        loss, shares = self.stated(p, x, at, xp, ratios)
         if not self.deviations:
             return loss
         x = self.of_deviations(x, xp)
         return loss * xp.exp(sum(shares[d.of] * d.value(p, x, at, xp) for d in self.deviations))
 
-    def _stated(
-        self, p: Values, ratios: Values, x: Values, at: Values, xp: Namespace
+    def stated(
+        self, p: Values, x: Values, at: Values, xp: Namespace, ratios: Values | None = None
     ) -> tuple[Array, dict[str, Array]]:
-        """The loss without deviations, and the derivative of its log by that of each part."""
+        """The loss without deviations, and the share of it of each part that deviates.
+
+        Arguments are those of `loss`; `ratios` are the terms over their amounts. A share is the
+        derivative of the log of the loss by that of the part; that of the whole loss is 1.
+        """
         x = self.effective(p, x, xp)
+        ratios = ratios or self._ratios(p, x, at, xp)
         terms = {name: p[name] * ratio for name, ratio in ratios.items()}
         parts: Values = {"E": p["E"], **terms}
         by: Values = {d.of: terms[d.of] for d in self.deviations if d.of in terms}
@@ -543,6 +535,10 @@ class Law:
             parts, by = step.act((parts, by), p, x, at, xp)
         loss = total(parts)
         return loss, {d.of: 1.0 if d.of == WHOLE else by[d.of] / loss for d in self.deviations}
+
+    def _ratios(self, p: Values, x: Values, at: Values, xp: Namespace) -> dict[str, Array]:
+        x = self.effective(p, x, xp)
+        return {t.coefficient: xp.exp(t.log_ratio(p, x, at, xp)) for t in self.terms}
 
     def floor(self, p: Values, x: Values, at: Values = ORIGIN) -> Array:
         """Limit of `loss` as all terms vanish and adaptation never ends."""
@@ -559,14 +555,14 @@ class Law:
         By complex steps, and by each exponent of a term through the term's amount: the loss depends
         on both through their product alone.
         """
-        ratios, first = self._ratios(p, x, at, np), [s for s in self.steps if s.of_covariates]
+        ratios, seen = self._ratios(p, x, at, np), self.effective(p, x)
         names = self.parameters if names is None else names
+        moving = {name for s in self.steps if s.of_covariates for name in s.parameters}
 
         def by_step(name: str) -> Array:
             moved = {**p, name: p[name] + 1j * STEP}
-            if any(name in step.parameters for step in first):
-                return self.loss(moved, x, at).imag / STEP
-            return self._deviating(moved, ratios, x, at, np).imag / STEP
+            of_terms = self._ratios(moved, x, at, np) if name in moving else ratios
+            return self._deviating(moved, of_terms, x, at, np).imag / STEP
 
         if not (self.steps or self.deviations):  # the loss is the floor plus the terms
             by = {"E": 1.0, **ratios}
@@ -575,7 +571,6 @@ class Law:
             by = {name: by_step(name) for name in ("E", *self.coefficients, *nonlinear)}
         if not {*names} & {*self.exponents}:
             return by
-        seen = self.effective(p, x)
         for term in self.terms:
             nats = p[term.coefficient] * by[term.coefficient]
             for name, slope in term.slopes(p, seen, at).items():

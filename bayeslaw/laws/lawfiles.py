@@ -122,9 +122,8 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
     typical = _table(spec, "typical", where)
     for parameter, number in typical.items():
         _checked(number, parameter, f"{where}, [typical]", "a number")
-    law = Law(
-        name=name, terms=tuple(terms), priors=priors, bounds={}, steps=tuple(steps), **settings
-    )
+    settings["steps"] = tuple(steps)
+    law = Law(name=name, terms=tuple(terms), priors=priors, bounds={}, **settings)
     _check_symbols(law, where)
     for bounded in (*given, *published, *typical):
         if bounded not in law.parameters:
@@ -219,9 +218,8 @@ def law_text(law: Law) -> str:
     law = law.without_discrepancy
     added = {n for s in law.steps if s.called_by for n in (*s.parameters, *s.local)}
     coupling, departure = law.step(Coupling), law.step(Departure)
-    settings = {key: getattr(law, key) for key in _SETTINGS if key != "coupled"}
-    settings["coupled"] = tuple(coupling.along) if coupling else ()
-    lines = [f"{key} = {_toml(value)}" for key, value in settings.items()]
+    lines = [f"{key} = {_toml(getattr(law, key))}" for key in _SETTINGS[:-1]]
+    lines.append(f"coupled = {_toml(tuple(coupling.along) if coupling else ())}")
     for term in law.terms:
         lines += ["[[term]]", *(f"{k} = {_toml(v)}" for k, v in vars(term).items() if k in _TERM)]
     tables = {name: getattr(law, name) for name in _NUMBERS}

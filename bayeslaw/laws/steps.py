@@ -1,8 +1,7 @@
-"""Steps of a law: what acts on the loss beside floor and terms, each a row of `STEPS`.
+"""Steps of a law: a coupling, a base, an offset, a rate, repeated data.
 
-A law takes its steps in turn. They change covariates (repeated data), join terms (a coupling), or
-change the loss of floor and terms (a base, an offset, a rate). A law whose loss departs from that
-of pre-trained models knows the losses of these, its `Bases`, and the laws that they follow.
+They act on the loss beside floor and terms. A law whose loss departs from that of pre-trained
+models knows the losses of these, its `Bases`, and the laws that they follow.
 """
 
 import math
@@ -436,7 +435,13 @@ class Tuning(Factor):
         return (COST, *super().parameters)
 
     def covariates(self, frame: pd.DataFrame, token_unit: float) -> dict[str, Floats]:
-        return rates(frame)
+        if RATE not in frame:
+            return dict.fromkeys((RATE, RATED), np.zeros(len(frame)))
+        log = np.log(frame[RATE].to_numpy(float))
+        rated = ~np.isnan(log)
+        # In place of a missing rate is the mean of the others, which thus is that of all.
+        middle = log[rated].mean() if rated.any() else 0.0
+        return {RATE: np.where(rated, log, middle), RATED: rated.astype(float)}
 
     def shift(self, p: Values, at: Values) -> Array:
         return super().shift(p, at) - at[RATE]
@@ -502,19 +507,6 @@ STEPS: tuple[type[Step], ...] = (Coupling, Departure, Offset, Tuning, Repetition
 
 
 # -- columns of tables -----------------------------------------------------------------------------
-
-
-def rates(frame: pd.DataFrame) -> dict[str, Floats]:
-    """Log of the rate of each row, and 1 if it has one and else 0.
-
-    In place of a missing one is the mean of the others, which thus is that of all.
-    """
-    if RATE not in frame:
-        return dict.fromkeys((RATE, RATED), np.zeros(len(frame)))
-    log = np.log(frame[RATE].to_numpy(float))
-    rated = ~np.isnan(log)
-    middle = log[rated].mean() if rated.any() else 0.0
-    return {RATE: np.where(rated, log, middle), RATED: rated.astype(float)}
 
 
 def completed(frames: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:

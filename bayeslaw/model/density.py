@@ -337,7 +337,8 @@ class _Builder:
         law, known = data.law, data.law.of_deviations(data.x)
         x = {name: self.tape.constant(data.x[name]) for name in law.covariate_names}
         p = law.amounts({**q, **dict.fromkeys(normal_coefficients(data.spec), 0.0)}, at, F)
-        log_loss, shares = law.without(Linear).log(p, x, at, F)
+        loss, shares = law.without(Linear).stated(p, x, at, F)
+        log_loss = F.log(loss)
         seen = law.of_deviations(x, F)
         for each in law.deviations:
             share = 1.0 if each.of == WHOLE else shares[each.of]

@@ -151,10 +151,7 @@ def _point(fit: PointFit, run: PlannedRun) -> LawDraws:
 
 
 def _planned(law: Law, unique: float | None) -> Law:
-    """The law of a run that ends annealed, at its best rate.
-
-    It repeats tokens only if the number of distinct ones is given.
-    """
+    """The law of an annealed run at its best rate, which repeats tokens if `unique` is given."""
     return law.without(Factor) if unique else law.without(Factor, Repetition)
 
 
