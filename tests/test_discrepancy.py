@@ -202,7 +202,7 @@ def test_steps_of_a_trend_are_an_autoregression(correlation):
 
 def test_shares_of_coupled_terms_are_derivatives_by_their_logs():
     p = WALKING.amounts(dict.fromkeys(WALKING.coordinates, 0.4) | {"L_ref": 6.0}, AT)
-    _, shares = WALKING.log(p, X, AT, np)
+    _, shares = WALKING.stated(p, X, AT, np)
     by = replace(WALKING, deviations=()).gradient(p, X, AT)
     base = p["E"] + sum(p[name] * by[name] for name in ("A", "B"))
     for name in ("A", "B"):

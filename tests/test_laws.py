@@ -239,6 +239,7 @@ def test_columns_by_hand(name):
     plain = load_law(name)
     law = plain.taking(Repetition, Offset, Tuning)
     assert law.taking(Offset, Repetition, Tuning) is law
+    assert plain.taking(Tuning, Repetition, Offset) == law
     assert law.without_discrepancy.parameters == law.parameters
     frame, place = DESIGN.sample(40, random_state=3), np.arange(40)
     rate = np.where(place % 4, 1e-3 * 1.5 ** (place % 4), np.nan)
