@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import bayeslaw as bl
+from bayeslaw.laws.steps import Departure
 from bayeslaw.plots.style import COLOURS, INK, style
 from benchmarks.held_out import by_distance
 from benchmarks.runner import FOLDER, Jobs, experiment
@@ -41,7 +42,7 @@ def transfer(settings: dict[str, Any]) -> Figure:
     frame = pd.DataFrame({**rows.iloc[0].to_dict(), "tokens": tokens})
     x = law.covariates(frame)
     loss, start = law.loss(p, x), frame["start_loss"].iloc[0]
-    gap = law.departure.remaining(p, x, np)
+    gap = law.step(Departure).remaining(p, x, np)
     core = (loss - start * gap) / (1 - gap)
     with style():
         figure, ax = plt.subplots(figsize=(6.6, 3.8), layout="constrained")

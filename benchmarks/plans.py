@@ -14,6 +14,7 @@ import pandas as pd
 
 import bayeslaw as bl
 from bayeslaw import Posterior
+from bayeslaw.laws.steps import Departure
 from bayeslaw.tables.table import starting
 from benchmarks.runner import FOLDER, SMOKE, Jobs, Tables, experiment
 from benchmarks.splits import DATA
@@ -164,9 +165,10 @@ def told(pool: bl.Pool, base: Any, domain: str) -> bl.Pool:
 
     def one(fit: Posterior) -> Posterior:
         rows, law = pd.concat([fit.table.baselines, row], ignore_index=True), fit.law
-        if law.bases is not None:
+        if departure := law.step(Departure):
             known = {base.base: (base.params, base.ptpp, *own.values())}
-            law = replace(law, bases=replace(law.bases, known={**law.bases.known, **known}))
+            bases = replace(departure.bases, known={**departure.bases.known, **known})
+            law = law.with_steps(replace(departure, bases=bases))
         table, spec = replace(fit.table, baselines=rows), replace(fit.spec, law=law)
         return replace(fit, table=table, spec=spec)
 

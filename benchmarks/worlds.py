@@ -31,8 +31,7 @@ import pandas as pd
 
 import bayeslaw as bl
 from bayeslaw import Law, Prior, from_frame, load_law
-from bayeslaw.laws.adjustments import Bases, total_tokens
-from bayeslaw.laws.law import KAPPA
+from bayeslaw.laws.steps import KAPPA, Bases, Coupling, Departure, total_tokens
 from bayeslaw.laws.terms import ORIGIN, Term
 from bayeslaw.tables.table import starting
 
@@ -321,7 +320,8 @@ def form(name: str, family: str, about: dict[str, float], rng: np.random.Generat
         law = replace(law, terms=(*(t for t in law.terms if t.coefficient != "F"), stage))
     if family == "coupled":
         about[f"kappa {name}"] = q[KAPPA] = math.exp(rng.choice([-1, 1]) * rng.uniform(0.2, 0.5))
-        law = replace(law, coupled=("A", "B", "F"))
+        along = {term.coefficient: term.covariates for term in law.terms}
+        law = law.with_steps(Coupling({name: along[name] for name in ("A", "B", "F")}))
     if law is not plain.law:
         p = law.amounts(q | {"L_ref": 0.0}, at) | {"E": q["E"]}
         return replace(plain, law=law, p=p)
@@ -387,6 +387,8 @@ def from_bases(
         return float(rng.normal(mean, spread))
 
     chinchilla, transfer = load_law("chinchilla"), load_law("transfer")
+    departure = transfer.step(Departure)
+    assert departure
     own = {"E": near(1.72, 0.1), "A": near(188.6, 0.2), "alpha": normal(0.3, 0.01)}
     own |= {"B": near(600, 0.2), "beta": normal(0.3, 0.01)}
     start = {"E": near(1.7, 0.1), "A": near(500, 0.2), "alpha": 0.3, "B": near(1000, 0.2)}
@@ -399,9 +401,8 @@ def from_bases(
         rows = zip(BASES["params"], BASES["ptpp"], losses[i], losses[1], strict=True)
         known = dict(zip(names, rows, strict=True))
         none = dict.fromkeys(columns, ((0.0,),))
-        law = replace(
-            transfer, bases=Bases(known, chinchilla, columns, ((0.0, 0.0), (0.0, 0.0)), none)
-        )
+        bases = Bases(known, chinchilla, columns, ((0.0, 0.0), (0.0, 0.0)), none)
+        law = transfer.with_steps(replace(departure, bases=bases))
         at = law.reference_point(TRAIN)
         q = {"eta": normal(0.35, 0.05), "phi": normal(0, 0.1), "rho": near(1, 0.35)}
         q |= {"beta": near(0.33, 0.18), "v": normal(1, 0.15), "k": normal(0.7, 0.15)}
@@ -412,8 +413,6 @@ def from_bases(
             p = law.to_paper(q | {"L_ref": 0.0}, at) | {"E": near(1.3, 0.1)}
         else:  # Adaptation goes on where pre-training ended, but a floor's share stays forgotten.
             about["forgotten"] = rng.uniform(0.01, 0.03)
-            assert law.departure
-            departure = law.departure
             p = {
                 n: q[local] for n, local in zip(departure.parameters, departure.local, strict=True)
             }

@@ -16,6 +16,7 @@ from bayeslaw.design.anchors import costs
 from bayeslaw.design.gaussian import JointGaussian, centred, joint_gaussian, predicted_sd
 from bayeslaw.design.study import distinct_rows, simulated_losses, summary_of_set
 from bayeslaw.inference.fitting import joined, refit
+from bayeslaw.laws.steps import Offset, Repetition
 from bayeslaw.model.discrepancy import Curvature
 from bayeslaw.model.effects import labels
 from tests.posteriors import BASE, WORLD, both
@@ -336,7 +337,7 @@ def test_the_value_of_anchors_is_flops_saved_less_flops_spent(monkeypatch):
 
 def test_anchors_are_annealed_and_repeat_no_tokens_where_they_do_not_say():
     plain = bl.load_law("chinchilla")
-    law = plain.repeating().annealing()
+    law = plain.taking(Repetition, Offset)
     p = CHINCHILLA | {"R_D": 5.0, "unannealed": 0.1, "unannealed_D": 0.0, "unannealed_N": 0.0}
     table = bl.from_frame(small().frame.assign(annealed=[0, 1] * 10, unique_tokens=2e9))
     anchors = bl.from_frame(grid(params=5e8, tokens=[1e9, 2e10]).assign(loss=3.0))

@@ -22,6 +22,7 @@ from bayeslaw import (
 from bayeslaw.derive.derived import derived
 from bayeslaw.derive.downstream import curves
 from bayeslaw.inference.pools import pair_draws
+from bayeslaw.laws.steps import Offset, Repetition, Tuning
 from bayeslaw.model.spec import make_spec
 from bayeslaw.tables.hull import MEASURED
 from tests.posteriors import GOOD, adapted
@@ -39,9 +40,9 @@ def known(**parameters):
     a best rate.
     """
     law = bl.load_law("chinchilla")
-    law = law.repeating() if "R_D" in parameters else law
-    law = law.annealing() if "unannealed" in parameters else law
-    law = law.tuned() if "rate_best" in parameters else law
+    law = law.taking(Repetition) if "R_D" in parameters else law
+    law = law.taking(Offset) if "unannealed" in parameters else law
+    law = law.taking(Tuning) if "rate_best" in parameters else law
     values = {name: np.atleast_1d(np.asarray(v, float)) for name, v in parameters.items()}
     shape = np.broadcast_shapes(*(v.shape for v in values.values()))
     at = law.reference_point(PLAIN.table)

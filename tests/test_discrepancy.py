@@ -13,6 +13,7 @@ import bayeslaw as bl
 from bayeslaw import LawError, Prior, load_law
 from bayeslaw.common.files import models_dir
 from bayeslaw.laws.priors import NOISE
+from bayeslaw.laws.steps import Repetition
 from bayeslaw.model.discrepancy import Adaptation, Curvature, Trend, WalkingExponents
 from bayeslaw.model.spec import make_spec
 from bayeslaw.planning.planned_run import PlannedRun, curve_of
@@ -205,7 +206,7 @@ def test_steps_of_a_trend_are_an_autoregression(correlation):
 
 def test_shares_of_coupled_terms_are_derivatives_by_their_logs():
     p = WALKING.amounts(dict.fromkeys(WALKING.coordinates, 0.4) | {"L_ref": 6.0}, AT)
-    _, shares = WALKING.log(p, X, AT, np)
+    _, shares = WALKING.stated(p, X, AT, np)
     by = replace(WALKING, deviations=()).gradient(p, X, AT)
     base = p["E"] + sum(p[name] * by[name] for name in ("A", "B"))
     for name in ("A", "B"):
@@ -249,7 +250,7 @@ def test_steps_beyond_the_rows_are_of_the_prior_and_the_same_for_all_rows(name):
 @pytest.mark.parametrize("name", ["walk", "trend", "curvature", "form1n", "columns", "rates"])
 def test_a_planned_loss_curve_is_the_forecast_of_annealed_rows_at_their_best_rate(name):
     fit = saved(name)
-    unique = 5e9 if fit.law.repetition else None
+    unique = 5e9 if fit.law.step(Repetition) else None
     rows = bl.grid(params=3e8, tokens=[1e9, 2e10, 1e12], replay=[0.02, 0.4], ptpp=80.0)
     rows = rows.assign(unique_tokens=unique) if unique else rows
     curve = curve_of(fit, PlannedRun(3e8, 80.0, unique_tokens=unique))

@@ -15,11 +15,11 @@ from matplotlib.mathtext import MathTextParser
 import bayeslaw as bl
 from bayeslaw import TableError, fit_huber, grid, load_law, simulate
 from bayeslaw.common.files import models_dir
-from bayeslaw.huber.bases import for_table
-from bayeslaw.laws.adjustments import base_table
+from bayeslaw.huber.bases import base_table, for_table
 from bayeslaw.laws.deviations import START
 from bayeslaw.laws.law import CLIP
 from bayeslaw.laws.lawfiles import for_columns
+from bayeslaw.laws.steps import Departure, Offset, Repetition, Tuning
 from bayeslaw.laws.terms import ORIGIN, Term
 from bayeslaw.model.discrepancy import Adaptation, Curvature
 from tests import support
@@ -37,7 +37,7 @@ def texts(name):
 def test_laws_are_as_recorded(case):
     """By hand-written classes of terms, before terms were formulas."""
     law = load_law(case["law"])
-    law = law.repeating().annealing() if case["columns"] else law
+    law = law.taking(Repetition, Offset) if case["columns"] else law
     x, at = {name: np.array(values) for name, values in case["x"].items()}, case["at"]
     weights = np.cos(np.arange(1, 7))
     for point in case["points"]:
@@ -243,7 +243,7 @@ sizes = st.floats(1e6, 1e13)
 @few
 def test_worth_of_tokens(tokens, unique, replay, rate):
     row = {"params": [1e8], "tokens": [tokens], "replay": [replay], "unique_tokens": [unique]}
-    law = load_law("dcpt").repeating()
+    law = load_law("dcpt").taking(Repetition)
     x = law.covariates(pd.DataFrame(row))
     found = np.exp(law.effective({"R_D": rate}, x)["tokens"])[0]
     assert found == pytest.approx(worth(tokens, unique / (1 - replay), rate), rel=1e-6)
@@ -260,8 +260,9 @@ COLUMNS |= {"rate_cost": 0.03, "rate_best": -1.0, "rate_best_N": -0.3, "rate_bes
 def test_columns_by_hand(name):
     """Offset and best rate count tokens seen, the law what these are worth."""
     plain = load_law(name)
-    law = plain.repeating().annealing().tuned()
-    assert law.repeating().annealing().tuned() is law
+    law = plain.taking(Repetition, Offset, Tuning)
+    assert law.taking(Offset, Repetition, Tuning) is law
+    assert plain.taking(Tuning, Repetition, Offset) == law
     assert law.without_discrepancy.parameters == law.parameters
     frame, place = DESIGN.sample(40, random_state=3), np.arange(40)
     rate = np.where(place % 4, 1e-3 * 1.5 ** (place % 4), np.nan)
@@ -290,7 +291,7 @@ def test_columns_by_hand(name):
 
 
 def test_at_its_bound_of_zero_only_the_first_epoch_counts():
-    law = load_law("chinchilla").repeating()
+    law = load_law("chinchilla").taking(Repetition)
     rows = grid(params=1e9, tokens=[1e9, 4e9]).assign(unique_tokens=2e9)
     p, x = CHINCHILLA | {"R_D": 0.0}, law.covariates(rows)
     first = load_law("chinchilla").covariates(rows.assign(tokens=[1e9, 2e9]))
@@ -302,10 +303,10 @@ def test_at_its_bound_of_zero_only_the_first_epoch_counts():
 
 def test_a_table_has_the_columns_that_vary():
     law, mixed, rated = load_law("chinchilla"), saved("columns").table, saved("rates").table
-    assert for_table(law, mixed).offset
-    assert for_table(law, mixed.query("annealed == 1")).offset is None
-    assert for_table(law, rated).tuning
-    assert for_table(law, rated.query("rate == 1e-4")).tuning is None
+    assert for_table(law, mixed).step(Offset)
+    assert for_table(law, mixed.query("annealed == 1")).step(Offset) is None
+    assert for_table(law, rated).step(Tuning)
+    assert for_table(law, rated.query("rate == 1e-4")).step(Tuning) is None
     # The saved fits know what was planted: 3 % of offset; a cost of .03 about 4e-4 (N/6e8)^-.2.
     rows = grid(params=6e8, tokens=1e10)
     usable = saved("columns").accepted(unconverged=True)
@@ -457,7 +458,7 @@ def test_transfer_by_hand():
     core = core + p["F"] / n ** p["phi"] / (budget * n + p["rho"] * d) ** p["eta"]
     onset = np.exp(p["z"]) * n ** p["z_N"] * budget ** p["z_P"]
     g = (1 + (1 - r) ** p["v"] * d / onset) ** -p["beta"]
-    of_base = law.bases.parameters["base_loss"]
+    of_base = law.step(Departure).bases.parameters["base_loss"]
     expected = of_base["E"] + of_base["A"] / n ** of_base["alpha"]
     expected = expected + of_base["B"] / (budget * n) ** of_base["beta"]
     core = core * (rows["base_loss"].to_numpy() / expected) ** p["k"]
@@ -471,18 +472,19 @@ def test_transfer_by_hand():
     x = law.covariates(rows.assign(params=1e60, tokens=1e200, ptpp=1e10))
     np.testing.assert_allclose(law.floor(p, x), law.loss(p, x), rtol=1e-9)
     assert np.ptp(law.floor(p, x)) > 0.01
-    spread = replace(law.bases, spread=((1.0, 0.0), (0.0, 1.0)))
-    assert replace(law, bases=spread).identity == law.identity
+    spread = replace(law.step(Departure).bases, spread=((1.0, 0.0), (0.0, 1.0)))
+    other = law.with_steps(replace(law.step(Departure), bases=spread))
+    assert other.identity == law.identity
 
 
 def test_the_share_of_the_start_is_the_derivative_by_its_log():
-    law = Adaptation().apply(transfer().annealing())
+    law = Adaptation().apply(transfer().taking(Offset))
     rows = exact().frame.assign(annealed=np.arange(len(exact())) % 2)
     x, at = law.covariates(rows), law.reference_point(rows)
-    p = TRANSFER | dict.fromkeys(law.offset.parameters, 0.01)
+    p = TRANSFER | dict.fromkeys(law.step(Offset).parameters, 0.01)
     p = law.amounts(law.to_reference(p | dict.fromkeys(law.discrepancy_parameters, 0.0), at), at)
-    _, shares = law.log(p, x, at, np)
-    log_left = np.log(law.departure.remaining(p, x, np))
+    _, shares = law.stated(p, x, at, np)
+    log_left = np.log(law.step(Departure).remaining(p, x, np))
     ends = [np.log(law.loss(p | {"beta": p["beta"] * (1 + h)}, x, at)) for h in (1e-6, -1e-6)]
     by = (ends[0] - ends[1]) / (2e-6 * log_left)
     np.testing.assert_allclose(shares[START], by, rtol=1e-4, atol=1e-9)
@@ -517,7 +519,7 @@ def test_mistakes_of_bases(tmp_path):
 
 def test_which_bases_are_known():
     """By their label; without one a row has the only base of its size and budget."""
-    bases = transfer().bases
+    bases = transfer().step(Departure).bases
     unlabelled = grid(params=1.6e9, ptpp=[279, 500])
     assert bases.unknown(unlabelled.assign(base=["new", "base 3"])).tolist() == [True, False]
     assert bases.unknown(unlabelled).tolist() == [False, True]
@@ -527,7 +529,7 @@ def test_which_bases_are_known():
     assert replace(bases, known=twice).unknown(unlabelled).all()
     # Labels that are numbers, beside a missing one, which turns the column into floats.
     numbered = exact().frame.assign(base=exact().frame["base"].str[5:].astype(int))
-    bases = for_table(load_law("transfer"), bl.from_frame(numbered)).bases
+    bases = for_table(load_law("transfer"), bl.from_frame(numbered)).step(Departure).bases
     ahead = grid(params=[1.6e9, 3.2e9], ptpp=[279, 500]).assign(base=[7, None, None, None])
     assert bases.unknown(ahead).tolist() == [False, True, True, True]
     known = numbered.query("base == 7").iloc[0]
@@ -539,7 +541,7 @@ def test_which_bases_are_known():
 
 def test_losses_of_new_bases_are_drawn_with_the_errors_of_their_law():
     """Alike in rows of one base; by the delta method, without variation between bases."""
-    bases = transfer().bases
+    bases = transfer().step(Departure).bases
     ahead = grid(params=3.2e9, ptpp=279, replay=[0.1, 0.5]).assign(base="new")
     drawn, beside = (
         bases.draws(ahead.assign(base=b), 4000, [0]) for b in ("new", ["other", "new"])

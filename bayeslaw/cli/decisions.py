@@ -56,6 +56,7 @@ def derive(
     import pandas as pd
 
     from bayeslaw.inference.pools import load_posterior
+    from bayeslaw.laws.steps import Tuning
 
     chosen, place = opt.band_levels(levels), {} if at is None else opt.covariates(at, "--at")
     budgets = [] if flops is None else opt.numbers(flops, "--flops")
@@ -86,7 +87,7 @@ def derive(
     if place.keys() & {"params", "tokens"}:
         rows = bl.grid(**place)
         derived["local_exponents"] = derive.local_exponents(fit, rows)
-        if fit.law.tuning:
+        if fit.law.step(Tuning):
             derived["best_rate"] = derive.best_rate(fit, rows)
     _refuse_far(derived, beyond_evidence)
     opt.save_figure(figure, lambda: bl.plots.compute_optimal(fit, budgets, **fixed))

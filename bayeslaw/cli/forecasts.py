@@ -305,12 +305,13 @@ def compare(
     The table has the numbers of rows fitted and scored.
     """
     from bayeslaw.evaluate.scores import shown_comparison
+    from bayeslaw.laws.steps import Departure
     from bayeslaw.tables.table import is_synthetic
 
     names = opt.names(laws, "--laws", "law")
     if method == "huber":
         opt.refuse("on a Huber fit", **sampling.given("delta"))
-    starts = source if any(bl.load_law(name).departure for name in names) else None
+    starts = source if any(bl.load_law(name).step(Departure) for name in names) else None
     losses = reading.table(table, starts)
     other = None if source is None else reading.table(source, starts)
     queries = {"train": train, "test": test, "anchors": anchors}

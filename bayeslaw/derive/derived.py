@@ -18,6 +18,7 @@ from bayeslaw.inference.forecast import BAND_LEVELS, band_columns
 from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
+from bayeslaw.laws.steps import Tuning
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
 from bayeslaw.tables.hull import BEYOND, evidence, in_words, locate
 from bayeslaw.tables.table import LossTable, write_frame
@@ -353,12 +354,13 @@ def best_rate(posterior: Posterior, rows: LossTable | pd.DataFrame) -> Derived:
     """
     frame = _asked(posterior, rows)
     law, at = posterior.law, posterior.at
-    if law.tuning is None:
+    tuning = law.step(Tuning)
+    if tuning is None:
         raise LawError(
             f"{law.name} was fitted to a table without several values in a column 'rate', so it "
             "has no best one."
         )
-    values = np.exp(law.tuning.best(law.amounts(posterior.values(), at), law.covariates(frame), at))
+    values = np.exp(tuning.best(law.amounts(posterior.values(), at), law.covariates(frame), at))
     fitted = posterior.table.frame["rate"]
     low, high = float(fitted.min()), float(fitted.max())
     middle = np.median(values, axis=0)

@@ -23,6 +23,7 @@ from bayeslaw.common.progress import step
 from bayeslaw.derive.derived import SHARE, Derived, checked, derived, placed, quantile
 from bayeslaw.inference.pools import pair_draws, sample_of
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.laws.steps import Departure, Factor
 from bayeslaw.planning.grid import LawDraws, minima
 from bayeslaw.tables.hull import MEASURED
 from bayeslaw.tables.table import grid
@@ -160,7 +161,7 @@ def law_of(
     Rows are of annealed checkpoints of runs at their best rate, and no data repeat.
     """
     law, others = posterior.law, {"replay": replay, "ptpp": ptpp}
-    if law.departure:
+    if law.step(Departure):
         raise LawError(
             f"law {law.name} starts from the loss of a base, of one N and P; derive "
             "from the fit of a law without one, such as form1n."
@@ -175,7 +176,7 @@ def law_of(
     law, q = posterior.extended(grid(params=params, tokens=tokens, **given))
     # Steps of one knot are read for all draws at once: in this order they are side by side.
     p = {name: np.asfortranarray(v[:, 0]) for name, v in law.amounts(q, posterior.at).items()}
-    return LawDraws(law.settled, p, posterior.at)
+    return LawDraws(law.without(Factor), p, posterior.at)
 
 
 def split_of(log_flops: float | Floats, log_ratio: Floats) -> dict[str, Floats]:

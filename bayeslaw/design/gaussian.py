@@ -21,7 +21,7 @@ from bayeslaw.common.errors import TableError, TableWarning
 from bayeslaw.inference import residuals
 from bayeslaw.inference.pools import Pool, pair_draws
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.laws.adjustments import completed
+from bayeslaw.laws.steps import completed
 from bayeslaw.model import effects
 from bayeslaw.model.noise import LENGTH, correlation
 from bayeslaw.planning.planned_run import planned_size_effects

@@ -22,9 +22,9 @@ from bayeslaw.inference.fitting import joined, refit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import residual_draws
 from bayeslaw.inference.sampling import RefitSettings
-from bayeslaw.laws.adjustments import completed
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.laws.steps import completed
 from bayeslaw.planning.planner import plan
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable

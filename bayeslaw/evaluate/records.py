@@ -33,7 +33,7 @@ from bayeslaw.inference.forecast import (
 from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.storage import with_units
-from bayeslaw.laws.adjustments import ANNEALED, RATE, UNIQUE
+from bayeslaw.laws.steps import ANNEALED, RATE, UNIQUE, Departure
 from bayeslaw.tables.table import LossTable, from_frame, is_synthetic
 from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, row_numbers, same_rows
 
@@ -368,7 +368,7 @@ def _forecast_content(forecast: Forecast, draws: int) -> dict[str, Any]:
     """The registered part of the document, which the hash is of and which never changes."""
     frame, fits = forecast.stated, forecast.fits
     match = [c for c in (*COVARIATES, UNIQUE, ANNEALED, RATE) if c in frame]
-    if any(fit.law.bases is not None for fit in fits.values()):
+    if any(fit.law.step(Departure) for fit in fits.values()):
         match += [c for c in BASE_LOSSES if c in frame]
     match += [c for c in forecast.labels if c in frame and c not in match]
     either = same_rows(frame, frame, match)

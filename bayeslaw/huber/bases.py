@@ -8,27 +8,53 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError
 from bayeslaw.huber.descent import Objective, polish_best, screened_starts
-from bayeslaw.laws.adjustments import Bases, base_table, log_slopes, total_tokens
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import for_columns, load_law
+from bayeslaw.laws.steps import BASE_COLUMNS, Bases, Departure, log_slopes, total_tokens
 from bayeslaw.tables.table import LossTable, from_frame
-from bayeslaw.tables.validation import BASE_LOSSES, label_texts
+from bayeslaw.tables.validation import BASE_LOSSES, label_texts, row_numbers
 
 DELTA, STARTS, POLISH = 0.01, 64, 6
 """Huber threshold, starts screened and starts polished.
 
 Losses of bases of one kind differ by less than a per cent."""
+SAME_BASE = 1e-9
+"""Largest difference, in log loss, of bases' deviations that are the same."""
 
 
 def for_table(law: Law, table: LossTable, *, whole: bool = False) -> Law:
     """The law of `for_columns`, with the bases of the table if it starts from these."""
     law = for_columns(law, table, whole=whole)
-    if law.departure is None or law.bases is not None:
+    departure = law.step(Departure)
+    if departure is None or departure.bases is not None:
         return law
-    law = replace(
-        law, bases=fit_bases(base_table(table.frame, table.baselines, table.name), table.name)
+    bases = fit_bases(base_table(table.frame, table.baselines, table.name), table.name)
+    law = law.with_steps(replace(departure, bases=bases))
+    if whole or np.ptp(law.covariates(table)["deviation"]) > SAME_BASE:
+        return law
+    return law.reduced(law.terms, ["base_loss"])
+
+
+def base_table(frame: pd.DataFrame, baselines: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The distinct bases of a table: `base`, `params`, `ptpp`, `start_loss` and `base_loss`."""
+    for column in (*BASE_LOSSES, "ptpp"):
+        if column not in frame:
+            raise TableError(
+                f"{name}: column {column!r} is missing: the law starts from the base's own losses. "
+                "Read the table with source= (--source-table), a table with rows of tokens = 0 on "
+                "the domain of pre-training, or give the columns start_loss and base_loss."
+            )
+    lacking = frame[list(BASE_LOSSES)].isna().any(axis=1)
+    if lacking.any():
+        raise TableError(
+            f"{name}: {row_numbers(lacking)} have no start_loss or base_loss; add the losses of "
+            "their bases as rows with tokens = 0, on both domains."
+        )
+    frames = [f[[c for c in ("base", *BASE_COLUMNS) if c in f]] for f in (baselines, frame)]
+    rows = pd.concat([f for f in frames if {*BASE_COLUMNS} <= {*f}], ignore_index=True)
+    return (
+        rows.dropna(subset=list(BASE_LOSSES)).drop_duplicates(BASE_COLUMNS).reset_index(drop=True)
     )
-    return law if whole else law.for_bases(table)
 
 
 def fit_bases(bases: pd.DataFrame, name: str) -> Bases:

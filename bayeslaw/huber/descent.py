@@ -15,6 +15,7 @@ from scipy.special import huber
 
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.laws.law import Law
+from bayeslaw.laws.steps import Coupling
 from bayeslaw.tables.table import LossTable
 
 CAP = 20.0
@@ -68,7 +69,8 @@ class Objective:
         cap = np.r_[np.full(self.linear, np.inf), np.where(stated, np.inf, CAP * self.typical)]
         self.low: Floats = np.maximum(low, -cap)
         self.high: Floats = np.minimum(high, cap)
-        coupled = np.isin(self.names, law.coupled)
+        coupling = law.step(Coupling)
+        coupled = np.isin(self.names, [*coupling.along] if coupling else [])
         self.low[coupled] = np.maximum(self.low[coupled], LEAST_COUPLED)
 
     def residuals(self, points: Floats) -> Floats:

@@ -17,10 +17,10 @@ from bayeslaw.common.progress import step
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.huber.bases import for_table
 from bayeslaw.huber.descent import Objective, agree, polish_best, screened_starts, solutions
-from bayeslaw.laws.adjustments import RATE, UNIQUE
 from bayeslaw.laws.fits import FitOfLaw
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.laws.steps import RATE, UNIQUE
 from bayeslaw.tables.table import LossTable, frame_of, is_synthetic
 from bayeslaw.tables.validation import COVARIATES, canonical, check_rows
 

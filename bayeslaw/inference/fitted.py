@@ -15,6 +15,7 @@ from bayeslaw.common.errors import NotConverged, accept
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.laws.fits import FitOfLaw
 from bayeslaw.laws.law import Law
+from bayeslaw.laws.steps import Departure
 from bayeslaw.laws.terms import Array
 from bayeslaw.model import effects
 from bayeslaw.model.spec import Spec
@@ -138,7 +139,8 @@ class FittedLaw(FitOfLaw):
     def covariates(self, frame: pd.DataFrame) -> dict[str, Array]:
         """The law's covariates of some rows, shape (rows,) or (draws, rows)."""
         frame = self.law.at_held(frame)
-        x, bases = self.law.covariates(frame), self.law.bases
+        x, departure = self.law.covariates(frame), self.law.step(Departure)
+        bases = departure.bases if departure else None
         if bases is None or not (unknown := bases.unknown(frame)).any():
             return x
         # Losses of bases that are not known are drawn from the laws of bases, the same every time.

@@ -27,10 +27,10 @@ from bayeslaw.inference.sampling import (
     make_settings,
     sample,
 )
-from bayeslaw.laws.adjustments import completed
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import PriorLike
+from bayeslaw.laws.steps import completed
 from bayeslaw.model import effects, noise
 from bayeslaw.model.building import build, cholesky_rows
 from bayeslaw.model.discrepancy import make_discrepancy

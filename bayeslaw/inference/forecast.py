@@ -17,7 +17,7 @@ from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitted import FittedLaw
-from bayeslaw.laws.adjustments import ANNEALED, RATE, UNIQUE
+from bayeslaw.laws.steps import ANNEALED, RATE, UNIQUE
 from bayeslaw.model import effects
 from bayeslaw.tables.hull import evidence, in_words, locate
 from bayeslaw.tables.table import is_synthetic, write_frame
@@ -220,8 +220,7 @@ class Forecast(Showing):
         measured = "loss" in frame
         laws = [fit.law for fit in self.fits.values()]
         used = [*(self.columns or COVARIATES)]
-        used += [UNIQUE] * any(law.repetition for law in laws)
-        used += [RATE] * any(law.tuning is not None for law in laws)
+        used += {step.called_by for law in laws for step in law.steps} & {UNIQUE, RATE}
         used += [ANNEALED] * (ANNEALED in frame and not frame[ANNEALED].all())
         used = [c for c in (*COVARIATES, UNIQUE, RATE, ANNEALED) if c in used and c in frame]
         constant = [c for c in used if rows > 1 and frame[c].nunique() == 1]

@@ -167,8 +167,7 @@ class Posterior(Showing, FittedLaw):
             f"{discrepancy} discrepancy": True,
             f"random effects of {' and '.join(spec.effects)}": spec.effects,
             "size effects propagated to new sizes": too_few_sizes(self),
-            "worth of repeated tokens": self.law.repetition,
-            "offset of un-annealed checkpoints": self.law.offset,
+            **{step.words: step.words for step in reversed(self.law.steps)},
             "errors correlated within runs": spec.errors == "run",
         }
         sampler = f"{run.get('chains')} chains of {run.get('draws')} draws (nutpie, seed "

@@ -1,4 +1,4 @@
-"""Laws: a floor plus terms.
+"""Laws: floor, terms and steps.
 
 A law is written in two coordinate systems that convert exactly both ways.
 
@@ -12,10 +12,10 @@ paper's exponents. The formula takes these, or the paper's coefficients.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -26,41 +26,16 @@ from bayeslaw.common.errors import LawError, TableError, argument
 from bayeslaw.common.files import digest
 from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
-from bayeslaw.laws.adjustments import (
-    BEST,
-    COST,
-    MIXED,
-    OFFSET,
-    OFFSET_ALONG,
-    OFFSET_PRIORS,
-    RATE_PRIORS,
-    REPEATS,
-    REPEATS_PRIORS,
-    TYPICAL_REPEATS,
-    UNIQUE,
-    WORTH_LATEX,
-    Bases,
-    Departure,
-    Offset,
-    Tuning,
-    rates,
-    unannealed,
-    until_repeated,
-    worth,
-)
-from bayeslaw.laws.deviations import START, WHOLE, Deviation, Knots, Walk
+from bayeslaw.laws.deviations import WHOLE, Deviation, Knots, Walk
 from bayeslaw.laws.priors import FLOOR, NOISE, Prior, floor_with
-from bayeslaw.laws.terms import COLUMN, ORIGIN, SYMBOLS, Array, Term, Values
+from bayeslaw.laws.steps import MIXED, STEPS, Step, total
+from bayeslaw.laws.terms import COLUMN, ORIGIN, Array, Term, Values
 from bayeslaw.tables.covariates import TABLE
 from bayeslaw.tables.table import LossTable, is_synthetic
 from bayeslaw.tables.validation import COVARIATES, canonical
 
 CLIP = 1e-9
 """The paper clips r to [CLIP, 1 - CLIP]."""
-KAPPA = "kappa"
-"""Parameter of a coupling of terms."""
-SAME_BASE = 1e-9
-"""Largest difference, in log loss, of bases' deviations that are the same."""
 STEP = 1e-30
 """Imaginary step of complex-step derivatives: too small to change the real part."""
 
@@ -68,6 +43,8 @@ STEP = 1e-30
 @dataclass(frozen=True)
 class Law:
     """A scaling law: ``L = E + sum of terms``, in nats per token.
+
+    Its steps act on this loss, or on what it is made of.
 
     Parameters
     ----------
@@ -85,28 +62,14 @@ class Law:
     role : {"", "target", "source"}
         Whether the losses are of the domain adapted to or of the one pre-trained on, which says
         what the share s of the domain's own text is: 1 - r or r. Empty if the law does not read it.
-    coupled : tuple of str
-        Coefficients of terms T that enter as ``(sum of T^(1 / kappa))^kappa`` and not as their sum;
-        the law then has the parameter kappa, whose value 1 is the sum.
     paper_bounds : mapping
         Ranges as published, of the parameters for which they differ from `bounds`.
     typical : mapping
         Typical sizes of the parameters for which 1 is far from it.
-    departure : Departure, optional
-        How the loss departs from that of the pre-trained model; without it, floor and terms are
-        the loss.
-    bases : Bases, optional
-        Losses of the pre-trained models of the table that the law is fitted to.
+    steps : tuple of Step
+        What acts on the loss beside floor and terms, in the order of `STEPS`.
     deviations : tuple of Deviation
         Of the log loss, by a discrepancy.
-    coupling_added : bool
-        Whether the coupling is a discrepancy's and not the law's own.
-    repetition : bool
-        Whether repeated tokens are worth less than new ones.
-    offset : Offset, optional
-        Factor of the loss for checkpoints that are not annealed.
-    tuning : Tuning, optional
-        Factor of the loss for runs that are not at their best rate.
     held : mapping of str to float
         Columns that were the same in all fitted rows, and their values: the law is for these alone.
     left_out : tuple of str
@@ -121,16 +84,10 @@ class Law:
     bounds: Mapping[str, tuple[float, float]]
     token_unit: float = 1.0
     role: Literal["", "target", "source"] = ""
-    coupled: tuple[str, ...] = ()
     paper_bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     typical: Mapping[str, float] = field(default_factory=dict)
-    departure: Departure | None = None
-    bases: Bases | None = field(default=None, repr=False)
+    steps: tuple[Step, ...] = ()
     deviations: tuple[Deviation, ...] = ()
-    coupling_added: bool = False
-    repetition: bool = False
-    offset: Offset | None = None
-    tuning: Tuning | None = None
     held: Mapping[str, float] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
 
@@ -144,12 +101,7 @@ class Law:
     @cached_property
     def _added(self) -> dict[str, str]:
         """Parameters beside those of the terms, with their names in reference coordinates."""
-        departure = self.departure
-        names = dict(zip(departure.parameters, departure.local, strict=True)) if departure else {}
-        names |= {KAPPA: KAPPA} if self.coupled else {}
-        for factor in self.factors:
-            names |= dict(zip(factor.parameters, factor.local, strict=True))
-        names |= {REPEATS: REPEATS} if self.repetition else {}
+        names = {n: q for s in self.steps for n, q in zip(s.parameters, s.local, strict=True)}
         return names | {n: n for deviation in self.deviations for n in deviation.parameters}
 
     @cached_property
@@ -183,14 +135,9 @@ class Law:
         for term in self.terms:
             along |= term.covariates_of
             along |= dict.fromkeys((term.local, term.slope), term.covariates[:1])
-        coupled = [t.covariates for t in self.terms if t.coefficient in self.coupled]
-        parts = [self.departure.covariates_of if self.departure else {}]
-        parts += [{KAPPA: tuple(dict.fromkeys(sum(coupled, ())))}] if coupled else []
-        parts += [factor.covariates_of for factor in self.factors]
-        parts += [{REPEATS: ("tokens", "unique")}] if self.repetition else []
-        parts += [deviation.covariates_of for deviation in self.deviations]
+        parts: list[Step | Deviation] = [*self.steps, *self.deviations]
         for part in parts:
-            for name, covariates in part.items():
+            for name, covariates in part.covariates_of.items():
                 along[name] = tuple(dict.fromkeys([*along.get(name, ()), *covariates]))
         return along
 
@@ -208,12 +155,11 @@ class Law:
         """Covariates that the formula uses."""
         used = {c for term in self.terms for c in term.covariates}
         used |= {c for name, along in self._along.items() if name in self._added for c in along}
-        used |= {"start"} if self.departure else set()
         return tuple(c for c in COLUMN if c in used)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """Covariates of a table that this law needs; losses of bases are known from `bases`."""
+        """Covariates of a table that this law needs."""
         used = {COLUMN[c] for c in self.covariate_names} - self.held.keys()
         return tuple(c for c in COVARIATES if c in used)
 
@@ -229,15 +175,18 @@ class Law:
     @cached_property
     def identity(self) -> str:
         """Hash of what the loss and its priors depend on, which name and title are not part of."""
-        other = ["name", "title", "reference", "paper_bounds", "bases", "typical", "left_out"]
+        other = ["name", "title", "reference", "paper_bounds", "typical", "left_out", "steps"]
         other += [] if self.held else ["held"]
-        return digest({name: part for name, part in asdict(self).items() if name not in other})
+        parts = asdict(replace(self, steps=()))
+        stated = {name: part for name, part in parts.items() if name not in other}
+        return digest(stated | {"steps": [repr(step) for step in self.steps]})
 
     @cached_property
     def reads_own(self) -> bool:
         """Whether the loss depends on the share of the domain's own text, beside a discrepancy."""
-        departs = self.departure is not None and bool(self.departure.share)
-        return departs or any("own" in term.covariates for term in self.terms)
+        along = [term.covariates for term in self.terms]
+        along += [c for step in self.steps for c in step.covariates_of.values()]
+        return any({"own", "mixed"} & {*covariates} for covariates in along)
 
     @property
     def epsilon(self) -> float:
@@ -254,10 +203,9 @@ class Law:
         moved = {local for name, local in self._added.items() if local != name}
         return bounds | dict.fromkeys(moved, (-math.inf, math.inf))
 
-    @cached_property
-    def factors(self) -> tuple[Offset | Tuning, ...]:
-        """Factors of the loss of rows that are not as the law's: annealed, at their best rate."""
-        return tuple(factor for factor in (self.offset, self.tuning) if factor)
+    def step[S: Step](self, kind: type[S]) -> S | None:
+        """Its step of a kind, if it has one."""
+        return next((step for step in self.steps if isinstance(step, kind)), None)
 
     # -- other forms of the law ---------------------------------------------------------------
 
@@ -289,8 +237,7 @@ class Law:
     @property
     def without_discrepancy(self) -> "Law":
         """The law as it is stated in its file, with what the columns of a table call for."""
-        coupled = () if self.coupling_added else self.coupled
-        law = replace(self, deviations=(), coupled=coupled, coupling_added=False)
+        law = replace(self, deviations=(), steps=tuple(s for s in self.steps if not s.added))
         added = {*self.exponents} - {*law.exponents}
         priors = {name: prior for name, prior in self.priors.items() if name not in added}
         bounds = {name: bound for name, bound in self.bounds.items() if name not in added}
@@ -301,48 +248,28 @@ class Law:
         """The law with `bounds` as published."""
         return replace(self, bounds={**self.bounds, **self.paper_bounds})
 
-    def repeating(self) -> "Law":
-        """The law with a worth of repeated tokens."""
-        if self.repetition:
-            return self
-        law, bounds = replace(self, repetition=True), {REPEATS: (0.0, math.inf)}
-        return law._stating(REPEATS_PRIORS, bounds, {REPEATS: TYPICAL_REPEATS})
-
-    def annealing(self) -> "Law":
-        """The law with an offset for checkpoints that are not annealed."""
-        if self.offset:
-            return self
-        columns = self.columns
-        along = {n: (OFFSET, c) for c, n in OFFSET_ALONG.items() if COLUMN[c] in columns}
-        offset = Offset(WHOLE, {OFFSET: (OFFSET,), **along})
-        free = dict.fromkeys(offset.parameters, (-math.inf, math.inf))
-        priors = {name: OFFSET_PRIORS[name] for name in offset.local}
-        typical = dict.fromkeys(offset.parameters, 0.02)
-        return replace(self, offset=offset)._stating(priors, free, typical)
-
-    def tuned(self) -> "Law":
-        """The law with a factor for runs that are not at their best rate."""
-        if self.tuning:
-            return self
-        along = [c for c in ("params", "tokens") if c in self.columns]
-        tuning = Tuning({c: f"{BEST}_{SYMBOLS[c]}" for c in along})
-        free = dict.fromkeys(tuning.parameters, (-math.inf, math.inf)) | {COST: (0.0, math.inf)}
-        priors = {name: RATE_PRIORS[name] for name in tuning.local}
-        return replace(self, tuning=tuning)._stating(priors, free, {COST: 0.02})
-
-    def _stating(
-        self,
-        priors: Mapping[str, Prior],
-        bounds: Mapping[str, tuple[float, float]],
-        typical: Mapping[str, float],
-    ) -> "Law":
-        """The law with priors, bounds and typical sizes of further parameters."""
+    def with_steps(self, *steps: Step) -> "Law":
+        """The law with steps, in place of those of the same kinds, and with what they state."""
+        kinds = {type(step): step for step in (*self.steps, *steps)}
+        stated = [(s, n, q) for s in steps for n, q in zip(s.parameters, s.local, strict=True)]
+        priors = {q: s.priors[q] for s, _, q in stated if q in s.priors}
+        bounds = {n: priors[q].support for _, n, q in stated if q in priors}
         return replace(
             self,
+            steps=tuple(sorted(kinds.values(), key=lambda step: STEPS.index(type(step)))),
             priors={**self.priors, **priors},
             bounds={**self.bounds, **bounds},
-            typical={**self.typical, **typical},
+            typical={**self.typical, **{n: s.typical[n] for s, n, _ in stated if n in s.typical}},
         )
+
+    def taking(self, *kinds: type[Step]) -> "Law":
+        """The law with steps of some kinds, which columns of a table call for."""
+        new = [kind.of_columns(self.columns) for kind in kinds if self.step(kind) is None]
+        return self.with_steps(*new) if new else self
+
+    def without(self, *kinds: type) -> "Law":
+        """The law without its steps of some kinds."""
+        return replace(self, steps=tuple(s for s in self.steps if not isinstance(s, kinds)))
 
     def for_rows(self, frame: pd.DataFrame, name: str = "table") -> "Law":
         """The law for rows in which some of its columns do not vary: these are `held`.
@@ -386,20 +313,16 @@ class Law:
             )
         acting = {n for t in kept for n in t.exponents if n == t.leading or acts(t, n)}
         terms = [reduced(t, {*t.exponents} - acting) for t in kept]
-        departure = self.departure and self.departure.without(held)
-        return replace(self, held=held)._with_parts(terms, departure)
+        return replace(self, held=held).reduced(terms, held)
 
-    def for_bases(self, rows: LossTable) -> "Law":
-        """The law without the base's deviation, where that is the same in all rows."""
-        if self.departure is None or np.ptp(self.covariates(rows)["deviation"]) > SAME_BASE:
-            return self
-        return self._with_parts(self.terms, self.departure.without(["base_loss"]))
+    def reduced(self, terms: Sequence[Term], same: Collection[str]) -> "Law":
+        """The law with some of its terms, for rows that are the `same` in some columns.
 
-    def _with_parts(self, terms: Sequence[Term], departure: Departure | None) -> "Law":
-        """The law with some of its terms and of its departure, without priors of the others."""
-        coupled = tuple(t.coefficient for t in terms if t.coefficient in self.coupled)
-        coupled = coupled if len(coupled) > 1 else ()
-        law = replace(self, terms=tuple(terms), departure=departure, coupled=coupled)
+        Its steps are those of such rows, and it has no priors of what is left out.
+        """
+        names = [term.coefficient for term in terms]
+        steps = [step.varying(same, names) for step in self.steps]
+        law = replace(self, terms=tuple(terms), steps=tuple(s for s in steps if s))
         fewer = {*self.coordinates} - {*law.coordinates}
         priors = {name: prior for name, prior in self.priors.items() if name not in fewer}
         gone = [t for t in self.terms if t.coefficient not in law.coefficients]
@@ -454,11 +377,6 @@ class Law:
         share = f"; share of the domain's own text s = {own}" if own else ""
         return f"D in units of {unit}; reference point {point}{share}"
 
-    @property
-    def settled(self) -> "Law":
-        """The law of annealed checkpoints of runs at their best rate."""
-        return replace(self, offset=None, tuning=None)
-
     # -- covariates ---------------------------------------------------------------------------
 
     def covariates(self, rows: LossTable | pd.DataFrame, name: str = "table") -> dict[str, Array]:
@@ -473,20 +391,8 @@ class Law:
         if (frame["tokens"] == 0).any():
             raise TableError(f"{name}: the law {self.name} has no value at tokens = 0.")
         x = self._logs(frame)
-        if self.departure:
-            if self.bases is None:
-                raise TableError(f"{name}: {self.name} knows no bases; fit it to a table first.")
-            x["start"], x["deviation"] = self.bases.logs(frame)
-        if self.offset:
-            x[OFFSET] = unannealed(frame)
-        if self.tuning:
-            x |= rates(frame)
-        if self.repetition and UNIQUE in frame:
-            replay = frame["replay"].to_numpy(float) if "replay" in frame else np.zeros(len(frame))
-            unique = frame[UNIQUE].to_numpy(float) / self.token_unit
-            x["unique"] = until_repeated(unique, replay)
-        elif self.repetition:
-            x["unique"] = np.full(len(frame), math.inf)
+        for step in self.steps:
+            x |= step.covariates(frame, self.token_unit)
         return x
 
     def _logs(self, frame: pd.DataFrame) -> dict[str, Array]:
@@ -520,15 +426,10 @@ class Law:
     def reference_point(self, rows: LossTable | pd.DataFrame) -> dict[str, float]:
         """Logarithms of the covariates at the reference point of a training table.
 
-        Geometric means, except r, which may be 0: its arithmetic mean. No data repeat there, and
-        it is annealed.
+        Geometric means, except r, which may be 0: its arithmetic mean. No data repeat there.
         """
-        frame, x = self._valid(rows), self.covariates(rows)
-        if self.repetition:
-            x = self.of_deviations(x)
-            x["unique"] = x["tokens"]
+        frame, x = self._valid(rows), self.of_deviations(self.covariates(rows))
         at = {name: float(values.mean()) for name, values in x.items()}
-        at |= {OFFSET: 0.0} if self.offset else {}
         if "replay" in self.columns:
             mean = np.array([frame["replay"].mean()])
             at |= {name: float(values[0]) for name, values in self.shares(mean).items()}
@@ -582,15 +483,17 @@ class Law:
         }
 
     def effective(self, p: Values, x: Values, xp: Namespace = np) -> Values:
-        """The covariates, with tokens of one epoch that are worth the tokens of each row."""
-        return worth(p[REPEATS], x, xp) if self.repetition and "unique" in x else x
+        """The covariates as floor and terms count them, such as repeated tokens by their worth."""
+        for step in self.steps:
+            x = step.effective(p, x, xp)
+        return x
 
     def of_deviations(self, x: Values, xp: Namespace = np) -> dict[str, Array]:
         """The covariates of deviations, whose columns no parameter changes.
 
-        Tokens are those of one epoch that are worth the tokens of each row at a typical R.
+        They are those at the typical parameters of steps.
         """
-        return {**self.effective({REPEATS: TYPICAL_REPEATS}, x, xp)}
+        return {**self.effective(self.typical, x, xp)}
 
     # -- the formula --------------------------------------------------------------------------
 
@@ -616,69 +519,41 @@ class Law:
         """
         return self._deviating(p, self._ratios(p, x, at, xp), x, at, xp)
 
-    def log(
-        self, p: Values, x: Values, at: Values, xp: Namespace
-    ) -> tuple[Array, dict[str, Array]]:
-        """Log of the loss without deviations, and the share of the loss of each part that deviates.
-
-        Arguments are those of `loss`. The share of the whole loss is 1.
-        """
-        loss, share = self._stated(p, self._ratios(p, x, at, xp), x, at, xp)
-        return xp.log(loss), {d.of: share(d.of) for d in self.deviations}
-
-    def _ratios(self, p: Values, x: Values, at: Values, xp: Namespace) -> dict[str, Array]:
-        """Each term over its amount at `at`, by its coefficient."""
-        x = self.effective(p, x, xp)
-        return {t.coefficient: xp.exp(t.log_ratio(p, x, at, xp)) for t in self.terms}
-
     def _deviating(self, p: Values, ratios: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        loss, share = self._stated(p, ratios, x, at, xp)
+        loss, shares = self.stated(p, x, at, xp, ratios)
         if not self.deviations:
             return loss
         x = self.of_deviations(x, xp)
-        return loss * xp.exp(sum(share(d.of) * d.value(p, x, at, xp) for d in self.deviations))
+        return loss * xp.exp(sum(shares[d.of] * d.value(p, x, at, xp) for d in self.deviations))
 
-    def _stated(
-        self, p: Values, ratios: Values, x: Values, at: Values, xp: Namespace
-    ) -> tuple[Array, Callable[[str], Array]]:
-        """The loss without deviations, and the derivative of its log by that of each part."""
+    def stated(
+        self, p: Values, x: Values, at: Values, xp: Namespace, ratios: Values | None = None
+    ) -> tuple[Array, dict[str, Array]]:
+        """The loss without deviations, and the share of it of each part that deviates.
+
+        Arguments are those of `loss`; `ratios` are the terms over their amounts. A share is the
+        derivative of the log of the loss by that of the part; that of the whole loss is 1.
+        """
         x = self.effective(p, x, xp)
+        ratios = ratios or self._ratios(p, x, at, xp)
         terms = {name: p[name] * ratio for name, ratio in ratios.items()}
-        core = p["E"] + sum(term for name, term in terms.items() if name not in self.coupled)
-        joined: Array = 0.0
-        roots: Mapping[str, Array] = {}
-        if self.coupled:
-            joined, roots = couple({name: terms[name] for name in self.coupled}, p[KAPPA], xp)
-            core = core + joined
-        loss, factor, gap = core, 1.0, 0.0
-        if self.departure:
-            left, factor = self.departure.remaining(p, x, xp), self.departure.factor(p, x, xp)
-            start = xp.exp(x["start"])
-            gap = left * (start - factor * core)
-            factor = factor * (1 - left)
-            loss = core * factor + start * left
-        if self.factors:
-            later = self._factor(p, x, at, xp)
-            loss, factor, gap = loss * later, factor * later, gap * later
+        parts: Values = {"E": p["E"], **terms}
+        by: Values = {d.of: terms[d.of] for d in self.deviations if d.of in terms}
+        for step in self.steps:
+            parts, by = step.act((parts, by), p, x, at, xp)
+        loss = total(parts)
+        return loss, {d.of: 1.0 if d.of == WHOLE else by[d.of] / loss for d in self.deviations}
 
-        def share(of: str) -> Array:
-            if of == WHOLE:
-                return 1.0
-            if of == START and self.departure:
-                return gap / loss
-            return (joined * roots[of] if of in roots else terms[of]) * factor / loss
-
-        return loss, share
-
-    def _factor(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        x = {**x, "tokens": x.get("seen", x["tokens"])}
-        return xp.exp(sum(factor.value(p, x, at, xp) for factor in self.factors))
+    def _ratios(self, p: Values, x: Values, at: Values, xp: Namespace) -> dict[str, Array]:
+        x = self.effective(p, x, xp)
+        return {t.coefficient: xp.exp(t.log_ratio(p, x, at, xp)) for t in self.terms}
 
     def floor(self, p: Values, x: Values, at: Values = ORIGIN) -> Array:
         """Limit of `loss` as all terms vanish and adaptation never ends."""
         x, floor = self.effective(p, x), p["E"]
-        floor = floor * self.departure.factor(p, x, np) if self.departure else floor
-        return floor * self._factor(p, x, at, np) if self.factors else floor
+        for step in self.steps:
+            floor = floor * step.factor(p, x, at, np)
+        return floor
 
     def gradient(
         self, p: Values, x: Values, at: Values = ORIGIN, names: Collection[str] | None = None
@@ -688,24 +563,22 @@ class Law:
         By complex steps, and by each exponent of a term through the term's amount: the loss depends
         on both through their product alone.
         """
-        ratios = self._ratios(p, x, at, np)
+        ratios, seen = self._ratios(p, x, at, np), self.effective(p, x)
         names = self.parameters if names is None else names
+        moving = {name for s in self.steps if s.of_covariates for name in s.parameters}
 
         def by_step(name: str) -> Array:
             moved = {**p, name: p[name] + 1j * STEP}
-            if name == REPEATS:
-                return self.loss(moved, x, at).imag / STEP
-            return self._deviating(moved, ratios, x, at, np).imag / STEP
+            of_terms = self._ratios(moved, x, at, np) if name in moving else ratios
+            return self._deviating(moved, of_terms, x, at, np).imag / STEP
 
-        beside = (self.coupled, self.deviations, self.departure, self.factors, self.repetition)
-        if not any(beside):  # the loss is the floor plus the terms
+        if not (self.steps or self.deviations):  # the loss is the floor plus the terms
             by = {"E": 1.0, **ratios}
         else:
             nonlinear = [name for name in self._added if name in names]
             by = {name: by_step(name) for name in ("E", *self.coefficients, *nonlinear)}
         if not {*names} & {*self.exponents}:
             return by
-        seen = self.effective(p, x)
         for term in self.terms:
             nats = p[term.coefficient] * by[term.coefficient]
             for name, slope in term.slopes(p, seen, at).items():
@@ -722,22 +595,18 @@ class Law:
             p[term.coefficient] = q[term.slope] / term.local_exponent(p, at, xp)
         # Coefficients of deviations may be missing: the sampler has them as weights.
         p |= {name: q[local] for name, local in self._added.items() if local in q}
-        if self.departure:
-            p[self.departure.onset] = p[self.departure.onset] - self.departure.shift(q, at)
-        floor = q["L_ref"] - sum(p[c] for c in self.coefficients)
-        if self.coupled:
-            # This keeps the sum at the reference point and the local slopes there unchanged.
-            total = sum(p[name] for name in self.coupled)
-            p |= {name: total * (p[name] / total) ** p[KAPPA] for name in self.coupled}
-        return {"E": floor, **p}
+        p["E"] = q["L_ref"] - sum(p[c] for c in self.coefficients)
+        for step in self.steps:
+            p |= step.amounts(p, at)
+        return p
 
     def rescale(self, p: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
         """Paper coordinates from amounts at `at`."""
         p = dict(p)
         for term in self.terms:
             p[term.coefficient] = p[term.coefficient] * xp.exp(-term.log_ratio(p, at, ORIGIN, xp))
-        for factor in self.factors:
-            p[factor.leading] = p[factor.leading] - factor.shift(p, at)
+        for step in self.steps:
+            p |= step.rescale(p, at)
         return {name: p[name] for name in self.parameters}
 
     def to_paper(self, q: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
@@ -746,46 +615,21 @@ class Law:
 
     def to_reference(self, p: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
         """Reference coordinates at `at` from paper coordinates."""
-        q: dict[str, Array] = {local: p[name] for name, local in self._added.items()}
-        if self.departure:
-            onset = self.departure.onset
-            q[self._added[onset]] = p[onset] + self.departure.shift(p, at)
-        for factor in self.factors:
-            q[self._added[factor.leading]] = p[factor.leading] + factor.shift(p, at)
-        nats = {
-            t.coefficient: p[t.coefficient] * xp.exp(t.log_ratio(p, at, ORIGIN, xp))
-            for t in self.terms
-        }
-        if self.coupled:
-            roots = {name: nats[name] ** (1 / p[KAPPA]) for name in self.coupled}
-            total = sum(roots.values())
-            nats |= {name: total ** (p[KAPPA] - 1) * root for name, root in roots.items()}
-        q["L_ref"] = p["E"] + sum(nats.values())
+        p = dict(p)
         for term in self.terms:
-            q[term.slope] = nats[term.coefficient] * term.local_exponent(p, at, xp)
+            p[term.coefficient] = p[term.coefficient] * xp.exp(term.log_ratio(p, at, ORIGIN, xp))
+        for step in self.steps:
+            p |= step.to_reference(p, at)
+        q: dict[str, Array] = {local: p[name] for name, local in self._added.items()}
+        q["L_ref"] = p["E"] + sum(p[name] for name in self.coefficients)
+        for term in self.terms:
+            q[term.slope] = p[term.coefficient] * term.local_exponent(p, at, xp)
             q |= term.to_local(p, at, xp)
         return {name: q[name] for name in self.coordinates}
 
     def latex(self) -> str:
         """The law as LaTeX."""
-        texts = {term.coefficient: term.latex() for term in self.terms}
-        roots = [rf"\left({texts.pop(name)}\right)^{{1/\kappa}}" for name in self.coupled]
-        joined = [rf"\left[{' + '.join(roots)}\right]^{{\kappa}}"] if roots else []
-        core = " + ".join(["E", *joined, *texts.values()])
-        loss = r"\hat L = " + (self.departure.latex(core) if self.departure else core)
-        return rf"{loss},\quad {WORTH_LATEX}" if self.repetition else loss
-
-
-def couple(
-    terms: Mapping[str, Array], kappa: Array, xp: Namespace
-) -> tuple[Array, dict[str, Array]]:
-    """The terms joined as ``(sum of T^(1 / kappa))^kappa``, and the derivative of its log by each.
-
-    Derivatives are by the log of each term.
-    """
-    logs = {name: xp.log(term) / kappa for name, term in terms.items()}
-    top = reduce(xp.maximum, logs.values())
-    roots = {name: xp.exp(log - top) for name, log in logs.items()}
-    total = sum(roots.values())
-    joined = xp.exp(kappa * (top + xp.log(total)))
-    return joined, {name: root / total for name, root in roots.items()}
+        parts = {"E": "E"} | {term.coefficient: term.latex() for term in self.terms}
+        for step in self.steps:
+            parts = step.latex(parts)
+        return r"\hat L = " + " + ".join(parts.values())

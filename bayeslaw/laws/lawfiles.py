@@ -11,18 +11,9 @@ from typing import Any
 from bayeslaw.common.errors import LawError, TableError, unknown
 from bayeslaw.common.files import models_dir, named_file
 from bayeslaw.common.formatting import as_tuples
-from bayeslaw.laws.adjustments import (
-    ANNEALED,
-    OFFSET_PRIORS,
-    RATE,
-    RATE_PRIORS,
-    REPEATS,
-    UNIQUE,
-    Bases,
-    Departure,
-)
-from bayeslaw.laws.law import KAPPA, Law
+from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import FLOOR, FLOORS, NOISE, check_supports, one_floor, parse_priors
+from bayeslaw.laws.steps import KAPPA, STEPS, Bases, Coupling, Departure, Step
 from bayeslaw.laws.terms import LETTERS, Term
 from bayeslaw.tables.table import LossTable, require_table
 from bayeslaw.tables.validation import missing_columns
@@ -81,9 +72,8 @@ def for_columns(law: Law, table: LossTable, *, whole: bool = False) -> Law:
         )
     law = replace(law, role=table.role) if law.reads_own and frame["replay"].nunique() > 1 else law
     law = law if whole else law.for_rows(frame, table.name)
-    law = law.repeating() if UNIQUE in frame else law
-    law = law.annealing() if ANNEALED in frame and frame[ANNEALED].nunique() == 2 else law
-    return law.tuned() if RATE in frame and frame[RATE].nunique() > 1 else law
+    called = [step for step in STEPS if step.called_by in frame]
+    return law.taking(*(s for s in called if frame[s.called_by].nunique() >= s.distinct))
 
 
 def parse_law(text: str, name: str, where: str = "") -> Law:
@@ -118,18 +108,23 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
         terms.append(replace(term, stated=stated))
     if len({term.epsilon for term in terms} - {None}) > 1:
         raise LawError(f"{where}: log(r + ...) with several numbers; a law has one.")
+    steps: list[Step] = []
+    if coupled := settings.pop("coupled", ()):
+        along = {term.coefficient: term.covariates for term in terms}
+        for coefficient in coupled:
+            if coefficient not in along:
+                raise LawError(f"{where}: {unknown('coefficient', coefficient, along)}")
+        if len(set(coupled)) == 1:
+            raise LawError(f"{where}: coupled needs two coefficients or more.")
+        steps.append(Coupling({name: along[name] for name in coupled}))
     if "departure" in spec:
-        settings["departure"] = _built(Departure, spec["departure"], f"{where}, [departure]")
+        steps.append(_built(Departure, spec["departure"], f"{where}, [departure]"))
     given, published = (_ranges(_table(spec, key, where), where) for key in _NUMBERS[:2])
     typical = _table(spec, "typical", where)
     for parameter, number in typical.items():
         _checked(number, parameter, f"{where}, [typical]", "a number")
+    settings["steps"] = tuple(steps)
     law = Law(name=name, terms=tuple(terms), priors=priors, bounds={}, **settings)
-    for coupled in law.coupled:
-        if coupled not in law.coefficients:
-            raise LawError(f"{where}: {unknown('coefficient', coupled, law.coefficients)}")
-    if len(set(law.coupled)) == 1:
-        raise LawError(f"{where}: coupled needs two coefficients or more.")
     _check_symbols(law, where)
     for bounded in (*given, *published, *typical):
         if bounded not in law.parameters:
@@ -166,9 +161,11 @@ def _checked(value: Any, key: str, where: str, sort: str = "") -> Any:
 def _check_symbols(law: Law, where: str) -> None:
     """Raise unless each symbol has one meaning; terms may have an exponent in common."""
     linear = [symbol for term in law.terms for symbol in (term.coefficient, term.slope)]
-    taken = ["E", "L_ref", *LETTERS, *NOISE, *([KAPPA] if law.coupled else []), *linear]
+    taken = ["E", "L_ref", *LETTERS, *NOISE, *linear]
+    taken += [KAPPA] if law.step(Coupling) else []
     others = {exponent for term in law.terms for exponent in term.exponents}
-    others |= {*(law.departure.parameters if law.departure else ())}
+    departure = law.step(Departure)
+    others |= {*(departure.parameters if departure else ())}
     for symbol in [*linear, *others]:
         if taken.count(symbol) + (symbol in others) > 1:
             raise LawError(
@@ -197,7 +194,7 @@ def _built[T](cls: type[T], given: Any, where: str) -> T:
     """A term or a departure from the keys of a table."""
     if not isinstance(given, dict):
         raise LawError(f"{where}: {given!r} is not a table of keys.")
-    keys = {f.name: f.default is MISSING for f in fields(cls) if f.name != "stated"}  # type: ignore[arg-type]
+    keys = {f.name: f.default is MISSING for f in fields(cls) if f.name not in _NOT_IN_FILES}  # type: ignore[arg-type]
     for key, value in given.items():
         if key not in keys:
             raise LawError(f"{where}: {unknown('key', key, keys)}")
@@ -220,19 +217,23 @@ def _built[T](cls: type[T], given: Any, where: str) -> T:
 def law_text(law: Law) -> str:
     """The TOML file of a law, without its discrepancy and what the columns of a table add."""
     law = law.without_discrepancy
-    added = {*OFFSET_PRIORS, *RATE_PRIORS, REPEATS, *sum((f.parameters for f in law.factors), ())}
-    lines = [f"{key} = {_toml(getattr(law, key))}" for key in _SETTINGS]
+    added = {n for s in law.steps if s.called_by for n in (*s.parameters, *s.local)}
+    coupling, departure = law.step(Coupling), law.step(Departure)
+    lines = [f"{key} = {_toml(getattr(law, key))}" for key in _SETTINGS[:-1]]
+    lines.append(f"coupled = {_toml(tuple(coupling.along) if coupling else ())}")
     for term in law.terms:
         lines += ["[[term]]", *(f"{k} = {_toml(v)}" for k, v in vars(term).items() if k in _TERM)]
     tables = {name: getattr(law, name) for name in _NUMBERS}
     tables["priors"] = {name: str(prior) for name, prior in law.priors.items()}
-    if law.departure:
-        tables["departure"] = vars(law.departure)
+    if departure:
+        keys = vars(departure).items()
+        tables["departure"] = {name: key for name, key in keys if name not in _NOT_IN_FILES}
     for name, table in tables.items():
         lines += [f"[{name}]", *(f"{k} = {_toml(v)}" for k, v in table.items() if k not in added)]
     return "\n".join(lines) + "\n"
 
 
+_NOT_IN_FILES = ("stated", "bases")
 _TERM = ("coefficient", "slope", "log", "along", "exponent", "gate")
 
 
@@ -246,17 +247,16 @@ def _toml(value: object) -> str:
 
 def stored_law(law: Law) -> dict[str, Any]:
     """The law as written, without discrepancy, as plain data for a file; see `restored_law`."""
-    bases = law.bases and {f.name: getattr(law.bases, f.name) for f in fields(law.bases)}
+    departure = law.step(Departure)
+    bases = departure.bases if departure else None
     return {
         "name": law.name,
         "text": law_text(law),
         "role": law.role,
-        "repetition": law.repetition,
-        "offset": law.offset is not None,
-        "tuning": law.tuning is not None,
+        **{kind.name: law.step(kind) is not None for kind in STEPS if kind.called_by},
         "held": dict(law.held),
         "left_out": list(law.left_out),
-        "bases": bases and bases | {"law": law.bases.law.name},  # type: ignore[union-attr]
+        "bases": bases and vars(bases) | {"law": bases.law.name},
     }
 
 
@@ -265,10 +265,10 @@ def restored_law(stored: Mapping[str, Any]) -> Law:
     law = parse_law(stored["text"], stored["name"])
     held = dict(stored.get("held", {}))
     law = replace(law, held=held, left_out=tuple(stored.get("left_out", ())), role=stored["role"])
-    law = law.repeating() if stored["repetition"] else law
-    law = law.annealing() if stored["offset"] else law
-    law = law.tuned() if stored.get("tuning") else law
-    if not stored["bases"]:
+    law = law.taking(*(kind for kind in STEPS if kind.called_by and stored.get(kind.name)))
+    departure = law.step(Departure)
+    if departure is None or not stored["bases"]:
         return law
     bases = as_tuples(stored["bases"])
-    return replace(law, bases=Bases(**bases | {"law": load_law(bases["law"])}))
+    bases = Bases(**bases | {"law": load_law(bases["law"])})
+    return law.with_steps(replace(departure, bases=bases))

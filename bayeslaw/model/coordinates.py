@@ -26,8 +26,9 @@ import numpy as np
 
 from bayeslaw.common.arrays import Tensor
 from bayeslaw.laws.deviations import Linear
-from bayeslaw.laws.law import KAPPA, Law
+from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import FLOOR, Prior
+from bayeslaw.laws.steps import KAPPA, Coupling
 from bayeslaw.laws.tape import FUNCTIONS as F
 from bayeslaw.laws.terms import COLUMN, Term, Values
 from bayeslaw.model.noise import LENGTH
@@ -47,7 +48,8 @@ def parameters(spec: Spec, at: Values, z: Values) -> tuple[dict[str, Any], Tenso
     """Parameters of a spec that are no weights, and the log density of their priors."""
     law, priors = spec.law, spec.priors
     gated = {n: t for t in law.terms for n in _gate(t, priors)}
-    dependent = {"L_ref", KAPPA if law.coupled else "L_ref", *normal_coefficients(spec), *gated}
+    coupled = [KAPPA] if law.step(Coupling) else []
+    dependent = {"L_ref", *coupled, *normal_coefficients(spec), *gated}
     dependent |= {term.local for term in _divided(law)} | {*_factors(spec)}
     q: dict[str, Tensor] = {}
     log: Tensor = z["L_ref"]
@@ -163,8 +165,8 @@ def _add_sizes(q: dict[str, Tensor], log: Tensor, spec: Spec, at: Values, z: Val
         of_others = of_term * (sum(q[other] for other in others) - rest * of_term) / scale
         q[name] = (z[name] + sign * of_others) / scale
         log = log - F.log(scale) + priors[name].log_density(q[name], F)
-    if law.coupled:
-        share = sum(size[name] for name in law.coupled) / loss
+    if coupling := law.step(Coupling):
+        share = sum(size[name] for name in coupling.along) / loss
         q[KAPPA], part = on_the_line(priors[KAPPA].support, z[KAPPA] * share)
         log = log + part + F.log(share) + priors[KAPPA].log_density(q[KAPPA], F)
     return log + log_prior_of_floor(priors, least_floor + left, loss)
@@ -185,7 +187,7 @@ def normal_coefficients(spec: Spec) -> dict[str, Prior]:
     """Coefficients of deviations whose priors are normal: they are sampled as weights."""
     law = spec.law
     names = [n for d in law.deviations if isinstance(d, Linear) for n in d.parameters]
-    names += law.offset.local if law.offset else ()
+    names += [n for step in law.steps if isinstance(step, Linear) for n in step.local]
     return {name: spec.priors[name] for name in names if spec.priors[name].name == "Normal"}
 
 

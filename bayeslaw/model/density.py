@@ -337,7 +337,8 @@ class _Builder:
         law, known = data.law, data.law.of_deviations(data.x)
         x = {name: self.tape.constant(data.x[name]) for name in law.covariate_names}
         p = law.amounts({**q, **dict.fromkeys(normal_coefficients(data.spec), 0.0)}, at, F)
-        log_loss, shares = replace(law, offset=None).log(p, x, at, F)
+        loss, shares = law.without(Linear).stated(p, x, at, F)
+        log_loss = F.log(loss)
         seen = law.of_deviations(x, F)
         for each in law.deviations:
             share = 1.0 if each.of == WHOLE else shares[each.of]
@@ -349,8 +350,9 @@ class _Builder:
                 log_loss = log_loss + self.linear(prefix, each, each.parameters, known, share)
             else:
                 log_loss = log_loss + share * each.value(q, seen, at, F)
-        if law.offset:
-            log_loss = log_loss + self.linear(prefix, law.offset, law.offset.local, data.x, 1.0)
+        for step in law.steps:
+            if isinstance(step, Linear):
+                log_loss = log_loss + self.linear(prefix, step, step.local, data.x, 1.0)
         return log_loss
 
     def linear(

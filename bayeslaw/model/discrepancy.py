@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -19,8 +19,9 @@ from bayeslaw.common.defaults import AUTO
 from bayeslaw.common.errors import LawError, argument
 from bayeslaw.common.formatting import kind_of
 from bayeslaw.laws.deviations import START, WHOLE, Deviation, Polynomial, Walk
-from bayeslaw.laws.law import KAPPA, Law
+from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import Prior
+from bayeslaw.laws.steps import KAPPA, Coupling, Departure
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
 
 
@@ -77,9 +78,7 @@ def _longer(steps: Floats, count: int, name: str, seed: int) -> Floats:
     return np.concatenate([steps, *new], axis=-1)
 
 
-def deviating(
-    law: Law, deviations: Sequence[Deviation], priors: Mapping[str, Prior], **changes: Any
-) -> Law:
+def deviating(law: Law, deviations: Sequence[Deviation], priors: Mapping[str, Prior]) -> Law:
     """The law with deviations along what varies, and with the priors of their parameters."""
     kept = [each for each in (_varying(d, law) for d in deviations) if each]
     names = {name for each in kept for name in each.parameters} | {KAPPA}
@@ -89,7 +88,6 @@ def deviating(
         deviations=tuple(kept),
         priors={**law.priors, **priors},
         bounds={**law.bounds, **{name: prior.support for name, prior in priors.items()}},
-        **changes,
     )
 
 
@@ -225,10 +223,11 @@ class WalkingExponents(Discrepancy):
             if lead == "tokens":
                 deviations.append(Polynomial(name, {f"cross_{name}N": ("params", "tokens")}))
                 priors[f"cross_{name}N"] = CURVATURE
-        if law.coupled or len(leads) < 2:
-            return deviating(law, deviations, priors)
-        priors[KAPPA] = COUPLING_PRIOR
-        return deviating(law, deviations, priors, coupled=tuple(leads), coupling_added=True)
+        if law.step(Coupling) is None and len(leads) > 1:
+            covariates = {term.coefficient: term.covariates for term in law.terms}
+            law = law.with_steps(Coupling(covariates, added=True))
+            priors[KAPPA] = COUPLING_PRIOR
+        return deviating(law, deviations, priors)
 
     def suits(self, law: Law) -> bool:
         """Whether the law is a power of N and one of D, or one of them where the other is held."""
@@ -313,7 +312,7 @@ class Adaptation(Discrepancy):
             for name, (one, other) in along.items()
         }
         over = "params" if "params" in law.columns else ""
-        walking = [*_led_by_tokens(law), *([START] if law.departure else [])]
+        walking = [*_led_by_tokens(law), *([START] if law.step(Departure) else [])]
         walks = [
             Walk(of, f"walk_{of}", "walk_scale", "tokens", "", self.walk, self.spacing, over=over)
             for of in walking
@@ -328,7 +327,7 @@ class Adaptation(Discrepancy):
 
     def suits(self, law: Law) -> bool:
         """Whether a term of the law is led by D, or the loss departs from a base's."""
-        return law.departure is not None or bool(_led_by_tokens(law))
+        return law.step(Departure) is not None or bool(_led_by_tokens(law))
 
 
 def _led_by_tokens(law: Law) -> list[str]:

@@ -24,8 +24,8 @@ from bayeslaw.common.arrays import Floats, Ints, Namespace, Strings, Tensor
 from bayeslaw.common.defaults import AUTO, DELTA
 from bayeslaw.common.errors import FitError, TableError, argument, unknown
 from bayeslaw.common.formatting import kind_of
-from bayeslaw.laws.adjustments import unannealed
 from bayeslaw.laws.priors import Prior
+from bayeslaw.laws.steps import unannealed
 from bayeslaw.laws.tape import FUNCTIONS as F
 from bayeslaw.laws.terms import Values
 from bayeslaw.model.effects import labels

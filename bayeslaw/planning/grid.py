@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
-from bayeslaw.laws.adjustments import until_repeated
 from bayeslaw.laws.law import Law
+from bayeslaw.laws.steps import until_repeated
 from bayeslaw.tables.hull import MEASURED, TOO_FAR
 
 NODES = np.linspace(np.log(1e-7), np.log(1e9), 49)

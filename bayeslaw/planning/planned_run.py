@@ -21,6 +21,8 @@ from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Fit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import error_draws, new_size_effects, too_few_sizes
+from bayeslaw.laws.law import Law
+from bayeslaw.laws.steps import Departure, Factor, Repetition
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model import effects
 from bayeslaw.model.effects import BASE
@@ -141,12 +143,16 @@ def _lowest_budget(fit: Fit, params: float) -> float:
 
 
 def _point(fit: PointFit, run: PlannedRun) -> LawDraws:
-    law, unique = fit.law, run.unique_tokens if fit.law.repetition else None
+    law, unique = fit.law, run.unique_tokens if fit.law.step(Repetition) else None
     p = {name: np.array([float(value)]) for name, value in fit.parameters.items()}
-    x = law.covariates(run.row) if law.departure else {}
+    x = law.covariates(run.row) if law.step(Departure) else {}
     base = {name: x[name] for name in BASE_COVARIATES if name in x}
-    law = replace(law.settled, repetition=law.repetition and bool(unique))
-    return LawDraws(law, p, ORIGIN, base, unique)
+    return LawDraws(_planned(law, unique), p, ORIGIN, base, unique)
+
+
+def _planned(law: Law, unique: float | None) -> Law:
+    """The law of an annealed run at its best rate, which repeats tokens if `unique` is given."""
+    return law.without(Factor) if unique else law.without(Factor, Repetition)
 
 
 def _draws(
@@ -157,8 +163,7 @@ def _draws(
     median: bool = False,
 ) -> LawDraws:
     law, row = fit.law, run.row
-    unique = run.unique_tokens if law.repetition else None
-    repetition = law.repetition and bool(unique)
+    unique = run.unique_tokens if law.step(Repetition) else None
     # Where data repeat, the most tokens that they are worth depend on replay.
     tokens = run.params * np.exp(np.repeat(extent, 2))
     held = law.held.get("replay")
@@ -167,7 +172,7 @@ def _draws(
     effect = effects.latent_effects(fit.draws, fit.spec.effects, row)[:, 0]
     if seed is not None:
         effect = effect + planned_size_effects(fit, row, seed)[:, 0]
-    x = fit.covariates(row) if law.departure else {}
+    x = fit.covariates(row) if law.step(Departure) else {}
     base = {n: np.broadcast_to(x[n][..., 0], fit.count) for n in BASE_COVARIATES if n in x}
     if median:
         values = fit.medians(law, values)
@@ -175,9 +180,7 @@ def _draws(
         effect = np.median(effect, keepdims=True)
     if "start" in base:
         base["start"] = base["start"] + effect
-    # The planned run ends annealed and is at its best rate. It repeats tokens only if their number
-    # is given.
-    law = replace(law.settled, repetition=repetition)
+    law = _planned(law, unique)
     p = law.amounts({name: value[:, 0] for name, value in values.items()}, fit.at)
     p |= {name: p[name] * np.exp(effect) for name in ("E", *law.coefficients)}
     return LawDraws(law, p, fit.at, base, unique)

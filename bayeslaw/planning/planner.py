@@ -21,8 +21,8 @@ from bayeslaw.common.formatting import digits
 from bayeslaw.common.progress import step
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Fit, pair_draws, with_draws
-from bayeslaw.laws.adjustments import Bases
 from bayeslaw.laws.law import Law
+from bayeslaw.laws.steps import Bases, Departure, Repetition
 from bayeslaw.planning.grid import RATIOS, Curve
 from bayeslaw.planning.planned_run import (
     NEW,
@@ -422,7 +422,7 @@ def _check_fits(
 ) -> None:
     """Raise `BayeslawError` unless the fits know what is planned."""
     for law in laws_of(*targets):
-        if run.unique_tokens is not None and not law.repetition:
+        if run.unique_tokens is not None and not law.step(Repetition):
             raise BayeslawError(
                 f"unique_tokens: {law.name} was fitted to a table without the column "
                 "unique_tokens, so it does not know what repeated tokens are worth; add "
@@ -539,7 +539,7 @@ def starts_from_itself(fit: Fit) -> bool | None:
 def law_of_bases(source: Fit) -> Bases | None:
     """Losses of pre-trained models that a source's fit knows, and their laws, if it does."""
     laws = (member.law for member in source.members.values())
-    return next((law.bases for law in laws if law.bases is not None), None)
+    return next((each.bases for law in laws if (each := law.step(Departure))), None)
 
 
 def baseline_draws(
@@ -558,7 +558,7 @@ def baseline_draws(
         return baseline
     losses = np.empty(source.count)
     for fit, draws, at in source.by_member():
-        if fit.law.departure:
+        if fit.law.step(Departure):
             start = np.broadcast_to(fit.covariates(row)["start"][..., 0], fit.count)
         else:
             drawn = known.draws(row, fit.count, [int(rng.integers(2**32))])

@@ -13,7 +13,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.formatting import count, digits, jsonable, percent
 from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
-from bayeslaw.laws.adjustments import epochs
+from bayeslaw.laws.steps import epochs
 from bayeslaw.planning.grid import BUDGETS
 from bayeslaw.planning.planned_run import PlannedRun
 from bayeslaw.planning.problem import Problem, likeliest, smallest

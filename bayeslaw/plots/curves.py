@@ -27,7 +27,7 @@ from bayeslaw.derive.optimum import Range, budgets_of, positive, split_of, split
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Fit, Pool
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.laws.adjustments import ANNEALED, RATE, UNIQUE
+from bayeslaw.laws.steps import ANNEALED, RATE, UNIQUE, Departure
 from bayeslaw.plots.style import (
     COLOURS,
     INK,
@@ -165,11 +165,10 @@ def _curves(fit: Fit, frame: pd.DataFrame, across: tuple[str, str], seed: int) -
         places = np.linspace(0, len(cells) - 1, PANELS).round().astype(int)
         shown = [cells[i] for i in places]
 
-    repeated, offset = (any(getattr(law, c) for law in fit.laws) for c in ("repetition", "offset"))
-    used = {UNIQUE: repeated, ANNEALED: offset}
-    adjusted = [c for c in used if used[c] and c in frame]
+    called = {step.called_by for law in fit.laws for step in law.steps}
+    adjusted = [c for c in (UNIQUE, ANNEALED) if c in called and c in frame]
     # Of a law that starts from the base, a curve is that of the first base of its N and P.
-    starting = any(member.law.departure for member in fit.members.values())
+    starting = any(member.law.step(Departure) for member in fit.members.values())
     based = ["base"] if "base" in frame and starting else []
     kept = [*columns, *adjusted]
     curves = predicted(_paths(frame, kept, [*based, "panel"]))

@@ -28,6 +28,7 @@ from bayeslaw.inference.sampling import PosteriorSettings, make_settings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import PriorLike
+from bayeslaw.laws.steps import Departure
 from bayeslaw.model import prior
 from bayeslaw.model.noise import Likelihood
 from bayeslaw.model.spec import Spec, make_data
@@ -202,7 +203,7 @@ def _labelled(law: Law, values: Mapping[str, list[float]], label: str) -> pd.Dat
     run = [name for name in rows if name != "tokens"]
     rows["base"] = label + rows.groupby(base).ngroup().astype(str)
     rows["run"] = label + rows.groupby(run).ngroup().astype(str)
-    if law.departure:
+    if law.step(Departure):
         tokens, number = rows["params"] * rows["ptpp"], rows.groupby(base).ngroup()
         expected = 1.5 + 90 / rows["params"] ** 0.3 + 300 / tokens**0.33
         # Bases differ by a per cent, in no order.

@@ -1,0 +1,545 @@
+"""Steps of a law: a coupling, a base, an offset, a rate, repeated data.
+
+They act on the loss beside floor and terms. A law whose loss departs from that of pre-trained
+models knows the losses of these, its `Bases`, and the laws that they follow.
+"""
+
+import math
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw.common.arrays import Bools, Floats, Namespace
+from bayeslaw.common.errors import TableError
+from bayeslaw.laws.deviations import START, WHOLE, Deviation, Linear
+from bayeslaw.laws.priors import Prior
+from bayeslaw.laws.terms import COLUMN, SYMBOLS, Array, Values, tex
+from bayeslaw.tables.validation import ABSENT, BASE_LOSSES, label_texts
+
+BASE_COLUMNS = ["params", "ptpp", *BASE_LOSSES]
+"""Columns of a table of bases."""
+SHARE = 0.25
+"""Share of the domain's own text at which its factor is 1."""
+MIXED = 0.01
+"""Added to a share under the logarithms of the covariates ``mixed`` and ``rest``."""
+UNIQUE = "unique_tokens"
+"""Column of a table: distinct tokens of the new data."""
+ANNEALED = "annealed"
+"""Column of a table: whether the learning rate had fallen to its end when the loss was measured."""
+RATE, RATED = "rate", "rated"
+"""Column of a table: the learning rate, or what else has a best value; whether a row has one."""
+OFFSET = "unannealed"
+"""The offset where all covariates are 1."""
+COST, BEST = "rate_cost", "rate_best"
+"""Log loss per squared e-fold from the best rate; the log of the best rate where N = D = 1."""
+REPEATS = "R_D"
+"""Epochs beyond the first after which a further one is worth 1/e of the first."""
+LEAST = 1e-12
+"""Epochs added to R, by which is divided: at its bound 0 repeated tokens are worth nothing."""
+KAPPA = "kappa"
+"""Parameter of a coupling of terms."""
+
+
+# -- bases -----------------------------------------------------------------------------------------
+
+type LossLaw = Any
+"""The bases' law, of N and D alone: a `Law`, whose module imports this one."""
+
+
+@dataclass(frozen=True)
+class Bases:
+    """Losses of the pre-trained models of a table, and of others like them; nats per token."""
+
+    # N, P and both losses of each base by its label; the law of both losses, with D = P N, and its
+    # parameters for each column; the covariance of the logs of both losses around their laws; for
+    # each column, that of the estimates of the law's parameters.
+    known: Mapping[str, tuple[float, float, float, float]]
+    law: LossLaw
+    parameters: Mapping[str, Mapping[str, float]]
+    spread: tuple[tuple[float, ...], ...]
+    errors: Mapping[str, tuple[tuple[float, ...], ...]]
+
+    def unknown(self, frame: pd.DataFrame) -> Bools:
+        """Which rows start from a base whose losses are not known, shape (rows,)."""
+        return np.asarray(np.isnan(self._losses(frame)).any(axis=0))
+
+    def logs(self, frame: pd.DataFrame, noise: Floats | None = None) -> tuple[Floats, Floats]:
+        """Logs of the start loss, and of the base's loss over the expected one, shape (..., rows).
+
+        Losses in the table's columns count first, then those of known bases, then expected ones.
+        Without labels, a row's base is the known one of its N and P, if there is only one. `noise`,
+        of shape (2, ..., rows), are deviations from the laws where losses are not known.
+        """
+        measured, x = np.log(self._losses(frame)), self.law.covariates(total_tokens(frame))
+        expected = np.log([self.law.loss(self.parameters[column], x) for column in BASE_LOSSES])
+        drawn = expected if noise is None else expected + np.moveaxis(noise, 0, -2)
+        logs = np.where(np.isnan(measured), drawn, measured)
+        return logs[..., 0, :], logs[..., 1, :] - expected[1]
+
+    def draws(self, frame: pd.DataFrame, count: int, seed: Sequence[int]) -> Floats:
+        """Deviations of the logs of both losses from their laws, shape (2, count, rows).
+
+        Rows of one `base` have the same; so have rows without a label of one N and P. Those of a
+        base do not depend on the other bases in the frame.
+        """
+        names = frame["params"].astype(str) + "/" + frame["ptpp"].astype(str)
+        if "base" in frame:
+            base = label_texts(frame["base"])
+            names = base.where(base.notna(), names)
+        group, labels = pd.factorize(names)
+        effects = [
+            np.random.default_rng([*seed, zlib.crc32(label.encode())]).multivariate_normal(
+                np.zeros(2), self.spread, count
+            )
+            for label in labels
+        ]
+        drawn = np.transpose(effects, (2, 1, 0))[..., group]
+        rng = np.random.default_rng(seed)
+        for i, column in enumerate(BASE_LOSSES):
+            moved = rng.multivariate_normal(
+                np.zeros(len(self.law.parameters)), self.errors[column], count, method="eigh"
+            )
+            drawn[i] += moved @ log_slopes(self.law, self.parameters[column], total_tokens(frame))
+        return drawn
+
+    def _losses(self, frame: pd.DataFrame) -> Floats:
+        """Both losses of each row's base, NaN where they are not known, shape (2, rows)."""
+        known = pd.DataFrame.from_dict(dict(self.known), orient="index", columns=BASE_COLUMNS)
+        alone = known.drop_duplicates(["params", "ptpp"], keep=False)
+        at = pd.MultiIndex.from_frame(frame[["params", "ptpp"]].astype(float))
+        losses = alone.set_index(["params", "ptpp"]).reindex(at).to_numpy(float, copy=True)
+        if "base" in frame:
+            base = label_texts(frame["base"])
+            of_labels = known.reindex(base)[list(BASE_LOSSES)].to_numpy(float)
+            losses = np.where(base.isna().to_numpy()[:, None], losses, of_labels)
+        for i, column in enumerate(BASE_LOSSES):
+            if column in frame:
+                measured = frame[column].to_numpy(float)
+                losses[:, i] = np.where(np.isnan(measured), losses[:, i], measured)
+        return np.asarray(losses.T)
+
+
+# -- steps -----------------------------------------------------------------------------------------
+
+
+type Loss = tuple[Values, Values]
+"""Summands of the loss, and its derivatives by the log of some of its parts."""
+
+
+class Step(ABC):
+    """What acts on the loss beside floor and terms. Subclasses are frozen dataclasses.
+
+    A new step is a class and its row in `STEPS`. A law's file states it, or it is called for by a
+    column of a table that has so many `distinct` values.
+    """
+
+    called_by: ClassVar[str] = ""
+    distinct: ClassVar[int] = 2
+    name: ClassVar[str] = ""  # in saved laws, if a column calls for it
+    words: ClassVar[str] = ""  # in reports, which leave it out if empty
+    of_covariates: ClassVar[bool] = False  # whether its parameters change the covariates
+    priors: ClassVar[Mapping[str, Prior]] = {}  # in reference coordinates; others are the law's
+    typical: ClassVar[Mapping[str, float]] = {}  # sizes of parameters for which 1 is far from it
+    leading: str = ""  # the parameter that has another value in reference coordinates, if one has
+    added: bool = False  # whether a discrepancy added it to the law
+
+    @classmethod
+    def of_columns(cls, columns: Collection[str]) -> Self:
+        """The step of a law that depends on these columns of a table."""
+        return cls()
+
+    @property
+    @abstractmethod
+    def parameters(self) -> tuple[str, ...]:
+        """Symbols of its parameters in paper coordinates."""
+
+    @property
+    def local(self) -> tuple[str, ...]:
+        """Names of its parameters in reference coordinates."""
+        return tuple(f"{name}_ref" if name == self.leading else name for name in self.parameters)
+
+    @property
+    @abstractmethod
+    def covariates_of(self) -> dict[str, tuple[str, ...]]:
+        """Covariates that each parameter, or its reference coordinate, acts along."""
+
+    def varying(self, same: Collection[str], coefficients: Collection[str]) -> Self | None:
+        """The step of rows that are the `same` in some columns, in a law of some terms."""
+        return self
+
+    def covariates(self, frame: pd.DataFrame, token_unit: float) -> dict[str, Floats]:
+        """Covariates beside those of the terms, each of shape (rows,)."""
+        return {}
+
+    def effective(self, p: Values, x: Values, xp: Namespace) -> Values:
+        """Covariates as floor and terms count them."""
+        return x
+
+    def act(self, loss: Loss, p: Values, x: Values, at: Values, xp: Namespace) -> Loss:
+        """What becomes of floor ("E") and terms, or of what earlier steps made of them."""
+        return loss
+
+    def factor(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+        """Factor of the floor."""
+        return 1.0
+
+    def shift(self, p: Values, at: Values) -> Array:
+        """The leading parameter in reference coordinates less that of the paper."""
+        return 0.0
+
+    def amounts(self, p: Values, at: Values) -> dict[str, Array]:
+        """What it changes of amounts at `at` that are still as in reference coordinates."""
+        return {}
+
+    def rescale(self, p: Values, at: Values) -> dict[str, Array]:
+        """What it changes from amounts to paper coordinates."""
+        return {self.leading: p[self.leading] - self.shift(p, at)} if self.leading else {}
+
+    def to_reference(self, p: Values, at: Values) -> dict[str, Array]:
+        """What it changes from paper to reference coordinates, with amounts of the terms."""
+        return {self.leading: p[self.leading] + self.shift(p, at)} if self.leading else {}
+
+    def latex(self, parts: dict[str, str]) -> dict[str, str]:
+        """What becomes of floor and terms, as LaTeX."""
+        return parts
+
+
+def total(parts: Values) -> Array:
+    """The loss of floor and terms, or of what steps made of them."""
+    floor, *others = parts.values()
+    return floor + sum(others) if others else floor
+
+
+@dataclass(frozen=True)
+class Coupling(Step):
+    """Terms T that enter as ``(sum of T^(1 / kappa))^kappa``; with kappa = 1 it is their sum."""
+
+    along: Mapping[str, tuple[str, ...]]  # covariates of each term, by its coefficient
+    added: bool = False
+
+    parameters = (KAPPA,)
+
+    @property
+    def covariates_of(self) -> dict[str, tuple[str, ...]]:
+        return {KAPPA: tuple(dict.fromkeys(sum(self.along.values(), ())))}
+
+    def varying(self, same: Collection[str], coefficients: Collection[str]) -> Self | None:
+        along = {name: c for name, c in self.along.items() if name in coefficients}
+        return replace(self, along=along) if len(along) > 1 else None
+
+    def act(self, loss: Loss, p: Values, x: Values, at: Values, xp: Namespace) -> Loss:
+        parts, by = dict(loss[0]), dict(loss[1])
+        logs = {name: xp.log(parts.pop(name)) / p[KAPPA] for name in self.along}
+        top = reduce(xp.maximum, logs.values())
+        roots = {name: xp.exp(log - top) for name, log in logs.items()}
+        whole = sum(roots.values())
+        joined = parts[KAPPA] = xp.exp(p[KAPPA] * (top + xp.log(whole)))
+        return parts, by | {name: joined * (roots[name] / whole) for name in by if name in roots}
+
+    # Neither the sum at the reference point nor the slopes there depend on kappa.
+    def amounts(self, p: Values, at: Values) -> dict[str, Array]:
+        whole = sum(p[name] for name in self.along)
+        return {name: whole * (p[name] / whole) ** p[KAPPA] for name in self.along}
+
+    def to_reference(self, p: Values, at: Values) -> dict[str, Array]:
+        roots = {name: p[name] ** (1 / p[KAPPA]) for name in self.along}
+        whole = sum(roots.values())
+        return {name: whole ** (p[KAPPA] - 1) * root for name, root in roots.items()}
+
+    def latex(self, parts: dict[str, str]) -> dict[str, str]:
+        roots = " + ".join(rf"\left({parts.pop(n)}\right)^{{1/\kappa}}" for n in self.along)
+        return {"E": parts.pop("E"), KAPPA: rf"\left[{roots}\right]^{{\kappa}}", **parts}
+
+
+@dataclass(frozen=True)
+class Departure(Step):
+    """Loss that moves from the start loss to the law's core as adaptation goes on.
+
+    ``L = core (1 - g) + L_start g`` with ``g = (1 + (1 - r)^v D / D_s)^-beta``, the share of the
+    way that is still to go, and ``log D_s = z + z_N log N + z_P log P``. The core is the floor and
+    the terms, times ``(b / b_hat)^k ((s + .01) / .26)^-gamma``. L_start is the pre-trained model's
+    own loss on the domain, b its loss on the domain it was pre-trained on, and b_hat the loss there
+    that models of its size and budget have. In reference coordinates z is ``z_ref``, the log of
+    D_s over D at the reference point.
+    """
+
+    # Symbols of beta, v, z, the exponents of D_s by covariate, gamma and k; v, gamma and k may be
+    # "", for a factor that is the same in all rows.
+    exponent: str
+    fresh: str
+    onset: str
+    along: Mapping[str, str]
+    share: str
+    base: str
+    bases: Bases | None = field(default=None, repr=False)  # of the table that it is fitted to
+
+    @property
+    def leading(self) -> str:  # type: ignore[override]
+        return self.onset
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        along = self.along.values()
+        names = (self.exponent, self.fresh, self.onset, *along, self.share, self.base)
+        return tuple(name for name in names if name)
+
+    @property
+    def covariates_of(self) -> dict[str, tuple[str, ...]]:
+        along: dict[str, tuple[str, ...]] = {n: (covariate,) for covariate, n in self.along.items()}
+        along |= dict.fromkeys((self.onset, f"{self.onset}_ref"), ("tokens",))
+        along[self.exponent] = "tokens", "start"
+        others = {self.fresh: ("fresh",), self.share: ("mixed",), self.base: ("deviation",)}
+        return along | {name: covariates for name, covariates in others.items() if name}
+
+    def varying(self, same: Collection[str], coefficients: Collection[str]) -> Self:
+        along = {c: name for c, name in self.along.items() if c not in same}
+        parts = {"fresh": "replay", "share": "replay", "base": "base_loss"}
+        none: dict[str, Any] = {part: "" for part, column in parts.items() if column in same}
+        return replace(self, along=along, **none)
+
+    def covariates(self, frame: pd.DataFrame, token_unit: float) -> dict[str, Floats]:
+        if self.bases is None:
+            raise TableError("the law starts from bases and knows none; fit it to a table first.")
+        return dict(zip(("start", "deviation"), self.bases.logs(frame), strict=True))
+
+    def shift(self, p: Values, at: Values) -> Array:
+        return sum(p[name] * at[covariate] for covariate, name in self.along.items()) - at["tokens"]
+
+    # The formula has the onset of paper coordinates.
+    def amounts(self, p: Values, at: Values) -> dict[str, Array]:
+        return super().rescale(p, at)
+
+    def rescale(self, p: Values, at: Values) -> dict[str, Array]:
+        return {}
+
+    def remaining(self, p: Values, x: Values, xp: Namespace) -> Array:
+        onset = p[self.onset] + sum(p[name] * x[c] for c, name in self.along.items())
+        u = x["tokens"] - onset
+        u = u + p[self.fresh] * x["fresh"] if self.fresh else u
+        return xp.exp(-p[self.exponent] * xp.log1p(xp.exp(u)))
+
+    def act(self, loss: Loss, p: Values, x: Values, at: Values, xp: Namespace) -> Loss:
+        left, factor, core = self.remaining(p, x, xp), self.factor(p, x, at, xp), total(loss[0])
+        start = xp.exp(x["start"])
+        # The share of the way still to go is a part too: by its log, the loss has this derivative.
+        gap, factor_left = left * (start - factor * core), factor * (1 - left)
+        by = {name: each * factor_left for name, each in loss[1].items()}
+        return {"": core * factor_left + start * left}, {**by, START: gap}
+
+    def factor(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+        power: Array = p[self.base] * x["deviation"] if self.base else 0.0
+        if self.share:
+            power = power - p[self.share] * (x["mixed"] - math.log(SHARE + MIXED))
+        return xp.exp(power) if self.base or self.share else 1.0
+
+    def latex(self, parts: dict[str, str]) -> dict[str, str]:
+        power = rf"\left(\frac{{b}}{{\hat b}}\right)^{{{tex(self.base)}}}" if self.base else ""
+        tilt = rf"\left(\frac{{s+{MIXED}}}{{{SHARE + MIXED}}}\right)^{{-{tex(self.share)}}}"
+        tilt = tilt if self.share else ""
+        core = " + ".join(parts.values())
+        loss = rf"\left({core}\right) {power} {tilt} (1 - g) + L_{{\mathrm{{start}}}} g"
+        along = "".join(rf" {SYMBOLS[c]}^{{{name}}}" for c, name in self.along.items())
+        fresh = rf"(1-r)^{{{tex(self.fresh)}}} " if self.fresh else ""
+        reach = rf"\frac{{{fresh}D}}{{e^{{{self.onset}}}{along}}}"
+        way = rf"g = \left(1 + {reach}\right)^{{-{tex(self.exponent)}}}"
+        return {"": rf"{loss},\quad {way}"}
+
+
+@dataclass(frozen=True)
+class Factor(Step, Deviation):
+    """A factor of the loss of rows that are not as the law's, and 1 for those that are.
+
+    Its log depends on a level that is linear in some covariates. Repeated tokens count as new ones.
+    """
+
+    of = WHOLE
+    slopes: Mapping[str, str]  # of the level, by covariate; the leading parameter is its intercept
+    along: ClassVar[tuple[str, ...]]  # covariates of the level, as far as a law has them
+    marks: ClassVar[tuple[str, ...]]  # covariates of rows that are not as the law's
+
+    @classmethod
+    def of_columns(cls, columns: Collection[str]) -> Self:
+        return cls({c: f"{cls.leading}_{SYMBOLS[c]}" for c in cls.along if COLUMN[c] in columns})
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return (self.leading, *self.slopes.values())
+
+    @property
+    def covariates_of(self) -> dict[str, tuple[str, ...]]:
+        along = dict.fromkeys((*self.parameters, *self.local), self.marks)
+        return along | {name: (*self.marks, covariate) for covariate, name in self.slopes.items()}
+
+    def shift(self, p: Values, at: Values) -> Array:
+        return sum(p[name] * at[covariate] for covariate, name in self.slopes.items())
+
+    def factor(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+        return xp.exp(self.value(p, {**x, "tokens": x.get("seen", x["tokens"])}, at, xp))
+
+    def act(self, loss: Loss, p: Values, x: Values, at: Values, xp: Namespace) -> Loss:
+        factor = self.factor(p, x, at, xp)
+        return {"": total(loss[0]) * factor}, {n: each * factor for n, each in loss[1].items()}
+
+
+@dataclass(frozen=True)
+class Offset(Linear, Factor):
+    """Factor of the loss of checkpoints that are not annealed; its log is the level."""
+
+    called_by, name, words = ANNEALED, "offset", "offset of un-annealed checkpoints"
+    leading, along, marks = OFFSET, ("tokens", "params", "ptpp", "share"), (OFFSET,)
+    # On log loss; of slopes per e-fold, of that in r over all of its range.
+    priors: ClassVar[Mapping[str, Prior]] = {
+        f"{OFFSET}_ref": Prior("Normal", mu=0, sigma=0.05),
+        **{f"{OFFSET}_{c}": Prior("Normal", mu=0, sigma=0.02) for c in "DNP"},
+        f"{OFFSET}_r": Prior("Normal", mu=0, sigma=0.05),
+    }
+    typical: ClassVar[Mapping[str, float]] = dict.fromkeys(
+        (OFFSET, *(f"{OFFSET}_{c}" for c in "DNPr")), 0.02
+    )
+
+    def covariates(self, frame: pd.DataFrame, token_unit: float) -> dict[str, Floats]:
+        return {OFFSET: unannealed(frame)}
+
+    def column(self, name: str, x: Values, at: Values, xp: Namespace = np) -> Array:
+        moved = {name: x[c] - at[c] for c, name in self.slopes.items()}
+        return x[OFFSET] * moved.get(name, 1.0)
+
+
+@dataclass(frozen=True)
+class Tuning(Factor):
+    """Factor of the loss of runs at another rate than the best one.
+
+    Its log is ``cost (log(rate / best))^2``, and log best is the level. So the law is that of runs
+    at their best rate, which rows without a rate are. In reference coordinates the best rate is
+    that at the reference point, over the geometric mean of the fitted rates.
+    """
+
+    called_by, name = RATE, "tuning"
+    leading, along, marks = BEST, ("params", "tokens"), (RATE, RATED)
+    # Of the log of the best rate over the mean one at the reference point, per e-fold.
+    priors: ClassVar[Mapping[str, Prior]] = {
+        COST: Prior("LogNormal", median=0.02, sigma=1),
+        f"{BEST}_ref": Prior("Normal", mu=0, sigma=1),
+        **{f"{BEST}_{c}": Prior("Normal", mu=0, sigma=0.3) for c in "DN"},
+    }
+    typical: ClassVar[Mapping[str, float]] = {COST: 0.02}
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return (COST, *super().parameters)
+
+    def covariates(self, frame: pd.DataFrame, token_unit: float) -> dict[str, Floats]:
+        if RATE not in frame:
+            return dict.fromkeys((RATE, RATED), np.zeros(len(frame)))
+        log = np.log(frame[RATE].to_numpy(float))
+        rated = ~np.isnan(log)
+        # In place of a missing rate is the mean of the others, which thus is that of all.
+        middle = log[rated].mean() if rated.any() else 0.0
+        return {RATE: np.where(rated, log, middle), RATED: rated.astype(float)}
+
+    def shift(self, p: Values, at: Values) -> Array:
+        return super().shift(p, at) - at[RATE]
+
+    def best(self, p: Values, x: Values, at: Values) -> Array:
+        """Log of the best rate."""
+        drift = sum(p[name] * (x[c] - at[c]) for c, name in self.slopes.items())
+        return at[RATE] + p[BEST] + drift
+
+    def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+        return p[COST] * x[RATED] * (x[RATE] - self.best(p, x, at)) ** 2
+
+
+@dataclass(frozen=True)
+class Repetition(Step):
+    """Tokens of one epoch that are worth the tokens of a run stand for these.
+
+    ``D' = U + U R (1 - exp(-(D/U - 1) / R))`` stands for D, where U is the tokens until the new
+    data repeat: distinct tokens, over 1 - r where a share r is replayed. However often they repeat,
+    data are worth at most (1 + R) U (Muennighoff et al. 2023, equation (5), with R = 15.4). D
+    itself becomes `seen`.
+
+    >>> x = {"tokens": np.log([8e9]), "unique": np.log([1e9])}
+    >>> np.exp(Repetition().effective({"R_D": 15.4}, x, np)["tokens"]).round(-7).tolist()
+    [6630000000.0]
+    """
+
+    called_by, distinct, name = UNIQUE, 1, "repetition"
+    words = "worth of repeated tokens"
+    of_covariates = True
+    parameters = (REPEATS,)
+    priors: ClassVar[Mapping[str, Prior]] = {REPEATS: Prior("LogNormal", median=10, sigma=1)}
+    # The number for the reference point, and where deviations count tokens.
+    typical: ClassVar[Mapping[str, float]] = {REPEATS: 10.0}
+
+    @property
+    def covariates_of(self) -> dict[str, tuple[str, ...]]:
+        return {REPEATS: ("tokens", "unique")}
+
+    def covariates(self, frame: pd.DataFrame, token_unit: float) -> dict[str, Floats]:
+        if UNIQUE not in frame:
+            return {"unique": np.full(len(frame), math.inf)}
+        replay = frame["replay"].to_numpy(float) if "replay" in frame else np.zeros(len(frame))
+        return {"unique": until_repeated(frame[UNIQUE].to_numpy(float) / token_unit, replay)}
+
+    def effective(self, p: Values, x: Values, xp: Namespace) -> Values:
+        if "unique" not in x:
+            return x
+        unique = xp.minimum(x["unique"], x["tokens"])
+        again = xp.exp(x["tokens"] - unique) - 1
+        rate = p[REPEATS] + LEAST
+        tokens = unique + xp.log1p(rate * (1 - xp.exp(-again / rate)))
+        others = {name: values for name, values in x.items() if name != "unique"}
+        return {**others, "seen": x["tokens"], "tokens": tokens}
+
+    def latex(self, parts: dict[str, str]) -> dict[str, str]:
+        worth = r"D = U + U R_D^{*} \left(1 - e^{-(D_{\mathrm{seen}}/U - 1)/R_D^{*}}\right)"
+        return {"": rf"{' + '.join(parts.values())},\quad {worth}"}
+
+
+STEPS: tuple[type[Step], ...] = (Coupling, Departure, Offset, Tuning, Repetition)
+"""Kinds of steps, in the order in which laws take them and have their parameters."""
+
+
+# -- columns of tables -----------------------------------------------------------------------------
+
+
+def completed(frames: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
+    """The frames, each with all columns of `ABSENT` that any of them has."""
+    used = {c: value for c, value in ABSENT.items() if any(c in frame for frame in frames)}
+    return [f.assign(**{c: value for c, value in used.items() if c not in f}) for f in frames]
+
+
+def until_repeated(unique: float | Floats, replay: float | Floats) -> Floats:
+    """Log of the tokens until new data repeat, which are a share ``1 - replay`` of all tokens."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(unique) - np.log1p(-np.asarray(replay, float)))
+
+
+def epochs(tokens: float, replay: float, unique: float) -> float:
+    return tokens * (1 - replay) / unique if tokens < math.inf else math.inf
+
+
+def unannealed(frame: pd.DataFrame) -> Floats:
+    """1 for rows that are not annealed and else 0; without the column all are annealed."""
+    if ANNEALED not in frame:
+        return np.zeros(len(frame))
+    return 1.0 - frame[ANNEALED].to_numpy(float)
+
+
+def total_tokens(frame: pd.DataFrame) -> pd.DataFrame:
+    """`params` and `tokens` of the pre-training of each row's base, as rows of a law of bases."""
+    params = frame["params"]
+    return pd.DataFrame({"params": params, "tokens": params * frame["ptpp"], "loss": 1.0})
+
+
+def log_slopes(law: LossLaw, p: Mapping[str, float], rows: pd.DataFrame) -> Floats:
+    """Derivatives of log loss by a law's parameters, shape (parameters, rows)."""
+    x = law.covariates(rows)
+    by, loss = law.gradient(p, x), law.loss(p, x)
+    return np.stack([np.broadcast_to(by[name], loss.shape) / loss for name in law.parameters])
