@@ -37,7 +37,7 @@ from .evaluate.records import (
 from .evaluate.scores import compare as compare, score as score
 from .huber.point_fit import PointFit as PointFit, fit_huber as fit_huber
 from .inference.fitting import fit as fit
-from .inference.fitting import fit_joint as fit_joint, pymc_model as pymc_model
+from .inference.fitting import pymc_model as pymc_model
 from .inference.pools import Pool as Pool, StackedForecast as StackedForecast, load as load
 from .inference.posterior import Posterior as Posterior
 from .inference.forecast import Forecast as Forecast

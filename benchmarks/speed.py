@@ -32,7 +32,7 @@ CASES = [
 def gradient(law: str, table: bl.LossTable) -> float:
     """Least of ten mean times of a gradient of the default model, in microseconds."""
     spec = specify(law, table, Settings())
-    density = make_density({"": make_data(spec, table)})
+    density = make_density(make_data(spec, table))
     point = np.concatenate([density.start, np.zeros(density.size - len(density.start))])
     density(point)  # compiles
     means = []
@@ -49,7 +49,7 @@ def stock(fit: bl.Posterior, seed: int) -> tuple[bl.Posterior, float]:
     import nutpie
 
     data, start = make_data(fit.spec, fit.table), time.perf_counter()
-    model = nutpie.compile_pymc_model(build({"": data}))
+    model = nutpie.compile_pymc_model(build(data))
     seconds = time.perf_counter() - start
     chains, draws = (fit.draws.sizes[dim] for dim in ("chain", "draw"))
     tree = nutpie.sample(model, chains=chains, draws=draws, seed=seed, progress_bar=False)

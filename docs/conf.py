@@ -58,7 +58,7 @@ CONTENTS = {
     "Notebooks": " ".join(
         f"notebooks/{path.stem}" for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
     ),
-    "How to": "howto/runs howto/table howto/law howto/forecast howto/effects howto/joint"
+    "How to": "howto/runs howto/table howto/law howto/forecast howto/effects"
     " howto/scarce howto/checkpoints checking planning anchors howto/recipes howto/derive"
     " howto/backtest howto/register howto/export report transfer forgetting howto/extend",
     "Understand": "bands results tried glossary maths priors huber performance data/README",

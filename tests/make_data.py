@@ -6,7 +6,7 @@ processor the draws change, and so do the recorded results that depend on them (
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -81,12 +81,6 @@ def domain() -> Any:
     return bl.fit("form1", table.query("domain == 'french'"), seed=0, **SHORT | PLAIN)
 
 
-def joint() -> Mapping[str, Any]:
-    """Two domains in one fit, which correlates the effects of their runs; by domain."""
-    fits = bl.fit_joint(support.JOINT, support.pair(0.9), seed=1, discrepancy="none", **SHORT)
-    return {f"joint_{name}": fitted for name, fitted in fits.items()}
-
-
 def world(domain: str, law: str) -> Any:
     rows = bl.paper_world().table(domain, seed=0).query("ptpp <= 31")
     return bl.fit(law, rows, seed=1, discrepancy="none", effects="none", **SHORT)
@@ -110,6 +104,7 @@ FITS: dict[str, Callable[[], Any]] = {
         discrepancy="curvature",
     ),
     # Noise, priors, effects, columns.
+    "runs": lambda: short("chinchilla", support.grouped(0).frame.drop(columns="base")),
     "skewed": skewed,
     "floor_in_nats": lambda: short(
         "chinchilla", support.small().frame, priors={"E": "LogNormal(median=1.2, sigma=0.6)"}
@@ -126,7 +121,6 @@ FITS: dict[str, Callable[[], Any]] = {
         **PLAIN | {"discrepancy": "auto"},
     ),
     "domain": domain,
-    "joint": joint,
     "two_stages": lambda: bl.fit(
         "form1", support.paper_rows(), seed=0, discrepancy="none", draws=500, tune=1000
     ),
@@ -143,15 +137,13 @@ FITS: dict[str, Callable[[], Any]] = {
         **SHORT | {"draws": 60},
     ),
 }
-"""What makes each posterior, or several by name."""
+"""What makes each posterior."""
 
 
 def main(names: list[str]) -> None:
     warnings.simplefilter("ignore")
     for name in names or FITS:
-        made = FITS[name]()
-        for file, fitted in (made if isinstance(made, Mapping) else {name: made}).items():
-            fitted.save(SAVED / f"{file}.nc")
+        FITS[name]().save(SAVED / f"{name}.nc")
 
 
 if __name__ == "__main__":

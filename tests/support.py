@@ -157,23 +157,6 @@ def stages() -> pd.DataFrame:
     return table.frame.drop(columns="synthetic")
 
 
-JOINT = {"french": "chinchilla", "english": "chinchilla"}
-"""Laws of two domains that are fitted together."""
-TAU = (0.006, 0.012)
-"""Standard deviations of their random effects of run."""
-
-
-def pair(rho: float) -> dict[str, LossTable]:
-    """Two domains whose runs share effects of correlation `rho`."""
-    tables = [grouped(seed, {}).frame.drop(columns="base") for seed in (0, 1)]
-    groups, index = np.unique(tables[0]["run"], return_inverse=True)
-    rng = np.random.default_rng(5)
-    shared = rng.multivariate_normal([0, 0], [[1, rho], [rho, 1]], len(groups)) * TAU
-    for k, frame in enumerate(tables):
-        frame["loss"] *= np.exp(shared[index, k])
-    return {n: from_frame(frame, n) for n, frame in zip(JOINT, tables, strict=True)}
-
-
 def miss(one, other, table):
     """Largest difference of two fits in log loss over a table."""
     return np.abs(np.log(one.predict(table) / other.predict(table))).max()

@@ -16,7 +16,7 @@ from bayeslaw.inference.fitting import specify
 from bayeslaw.inference.sampling import make_settings
 from bayeslaw.laws.deviations import WHOLE, Deviation
 from bayeslaw.laws.lawfiles import parse_law
-from bayeslaw.model.building import AGREE, build, cholesky_rows, partial_exponents
+from bayeslaw.model.building import build
 from bayeslaw.model.density import make_density
 from bayeslaw.model.discrepancy import Discrepancy
 from bayeslaw.model.spec import make_data, make_spec
@@ -89,7 +89,7 @@ def one(law, table=None, columns=None, **settings):
         others = {n: settings.pop(n) for n in ("likelihood", "delta", "priors") if n in settings}
         rows = simulated(law, **columns or {}) if table is None else table(**columns or {})
         spec = specify(law, rows, make_settings(settings, seed=0, **others))
-        return {"": make_data(spec, rows)}
+        return make_data(spec, rows)
 
     return make
 
@@ -98,18 +98,6 @@ def on_design(law, design, truth):
     """Data of a law on some rows of a design."""
     rows = design.iloc[::5]
     return one(law, lambda: simulated(law, rows.assign(replay=rows.get("replay", 0.1)), truth))
-
-
-def several(count, effects="auto"):
-    """Data of a joint fit of domains, on the same rows."""
-
-    def make():
-        tables = {f"domain {k}": simulated("dcpt", seed=k) for k in range(count)}
-        settings = make_settings({"effects": effects}, seed=0)
-        specs = {name: specify("dcpt", table, settings) for name, table in tables.items()}
-        return {f"{name}::": make_data(specs[name], table) for name, table in tables.items()}
-
-    return make
 
 
 CASES = {
@@ -140,9 +128,6 @@ CASES = {
     "repeats and annealing": one("transfer", measured, REPEATED, errors="run"),
     "priors": one("chinchilla", priors=PRIORS),
     "flat priors": one("dcpt", priors="flat"),
-    "three domains": several(3),
-    "two domains": several(2),
-    "two domains, no effects": several(2, effects="none"),
     "of one's own": one("dcpt", likelihood=SkewNormal(), discrepancy=DataWalk()),
     "effects": one("chinchilla", columns=GROUPS, effects="cluster"),
     "effects that are not whitened": one(  # of all levels but the first
@@ -194,7 +179,7 @@ def stated(law, rows=FEW, **priors):
         how = {"discrepancy": "walk" if "walk_scale" in priors else "none"}
         how |= {"effects": "none", "errors": "independent"}
         spec = specify(own, table, make_settings(how, seed=0, priors=priors))
-        return {"": make_data(spec, table)}
+        return make_data(spec, table)
 
     return make
 
@@ -222,11 +207,11 @@ BOUNDED |= {
 
 @pytest.fixture(params=CASES | BOUNDED, scope="module", ids=lambda name: name.replace(" ", "_"))
 def both(request):
-    domains = (CASES | BOUNDED)[request.param]()
-    density = make_density(domains)
+    data = (CASES | BOUNDED)[request.param]()
+    density = make_density(data)
     rng = np.random.default_rng(0)
     point = np.concatenate([density.start, np.zeros(density.size - len(density.start))])
-    return domains, density, point + 0.05 * rng.normal(size=density.size)
+    return data, density, point + 0.05 * rng.normal(size=density.size)
 
 
 def test_the_gradient_is_exact(both):
@@ -242,8 +227,8 @@ def test_the_gradient_is_exact(both):
 
 def test_it_is_the_density_of_the_pymc_model(both):
     """Up to a constant: of its parameters as they are, and the Jacobian of the coordinates."""
-    domains, density, point = both
-    model = build(domains)
+    data, density, point = both
+    model = build(data)
     model.rvs_to_transforms.update(dict.fromkeys(model.free_RVs))
     free = [model.rvs_to_values[rv] for rv in model.free_RVs]
     logp = model.logp(jacobian=False, sum=False)
@@ -269,8 +254,8 @@ def test_it_is_the_density_of_the_pymc_model(both):
 
 @pytest.mark.parametrize("name", BOUNDED)
 def test_no_draw_lies_outside_its_prior(name):
-    domains = BOUNDED[name]()
-    density, (data,) = make_density(domains), domains.values()
+    data = BOUNDED[name]()
+    density = make_density(data)
     rng, size = np.random.default_rng(0), len(density.names)
     points = np.concatenate([density.start, np.zeros(density.size - size)])
     points = points + rng.normal(size=(400, density.size)) * np.geomspace(0.05, 5, 400)[:, None]
@@ -291,7 +276,7 @@ def test_no_draw_lies_outside_its_prior(name):
 def test_draws_of_the_prior_have_every_prior():
     """And E is what is left of the reference loss, draw by draw."""
     spec = make_spec("form3")
-    model = build({"": make_data(spec, paper_rows())})
+    model = build(make_data(spec, paper_rows()))
     names = [*(rv.name for rv in model.free_RVs), "E"]
     drawn = pm.draw([model[n] for n in names], 4000, random_seed=1, mode="FAST_COMPILE")
     draws = dict(zip(names, drawn, strict=True))
@@ -304,21 +289,6 @@ def test_draws_of_the_prior_have_every_prior():
     p = spec.law.amounts(draws, spec.law.reference_point(paper_rows().frame))
     sizes = sum(p[c] for c in spec.law.coefficients)
     np.testing.assert_allclose(draws["L_ref"] - sizes, draws["E"], rtol=1e-9)
-
-
-@pytest.mark.parametrize("count", [2, 3])
-def test_correlations_between_domains_are_lkj(count):
-    """Under LKJ(eta) of K domains each (rho + 1) / 2 is Beta(b, b), b = eta + (K - 2) / 2."""
-    exponents, rng = partial_exponents(count), np.random.default_rng(1)
-    partial = [2 * rng.beta(b, b, 4000) - 1 for b in exponents]
-    factor = np.zeros((count, count, 4000))
-    for i, row in enumerate(cholesky_rows(partial, count, np)):
-        factor[i, : i + 1] = row
-    correlation = np.einsum("ikd,jkd->ijd", factor, factor)
-    np.testing.assert_allclose(np.einsum("iid->id", correlation), 1)
-    marginal = stats.beta(AGREE + (count - 2) / 2, AGREE + (count - 2) / 2)
-    for i, j in zip(*np.tril_indices(count, -1), strict=True):
-        assert stats.kstest((correlation[i, j] + 1) / 2, marginal.cdf).pvalue > 1e-3
 
 
 # -- densities as recorded ------------------------------------------------------------------------
@@ -334,7 +304,7 @@ def test_log_densities_are_as_recorded(case):
     table = support.golden_table(case["table"])
     priors = {"E": FLOORS.get(case["law"], "LogNormal(median=1.2, sigma=0.6)")}
     spec = make_spec(case["law"], likelihood=case["likelihood"], priors=priors)
-    model = build({"": make_data(spec, table)})
+    model = build(make_data(spec, table))
     free, start = list(model.value_vars), case["start"]
     assert sorted(v.name for v in free) == sorted(start)
     total = pt.add(*[part.sum() for part in model.logp(sum=False)])

@@ -415,21 +415,23 @@ def test_interval_holds_a_planted_multiplier():
     assert (frame["upper_90"] < 2 * frame["lower_90"]).all()
 
 
-def test_draws_of_a_joint_fit_are_compared_one_by_one_and_others_warned_of():
-    floors = [1.7, 1.8, 1.6, 1.75], [1.74, 1.7, 1.65, 1.6]
-    fits = {}
-    for name, floor in zip(("c4", "web"), floors, strict=True):
-        fit = known(**CHINCHILLA | {"E": floor})
+def test_draws_are_compared_in_pairs_and_fits_of_other_domains_warned_of():
+    floors = {"c4": [1.7, 1.8, 1.6, 1.75], "web": [1.74, 1.7, 1.65, 1.6]}
+    fits = {name: known(**CHINCHILLA | {"E": floor}) for name, floor in floors.items()}
+    found = compare_recipes(fits, ROWS)
+    difference = np.roll(floors["web"], 2) - floors["c4"]
+    losses = found.losses.values
+    np.testing.assert_allclose(losses[1] - losses[0], difference[:, None] + np.zeros((4, 2)))
+    assert "independently: 2 fits" in found.notes[0]
+    one = compare_recipes(dict.fromkeys(fits, fits["c4"]), ROWS)
+    np.testing.assert_array_equal(*one.losses.values)
+    assert "jointly" in one.notes[0]
+    for name, fit in fits.items():
         fits[name] = replace(fit, table=bl.from_frame(fit.table.frame.assign(domain=name)))
     with pytest.warns(TableWarning, match=r"other domains \(c4; web\)"):
         compare_recipes(fits, ROWS)
     with pytest.warns(TableWarning, match="other domains"):
         derive.compute_multiplier(*fits.values(), 2.3)
-    joint = {name: replace(fit, settings={"joint": "same"}) for name, fit in fits.items()}
-    found = compare_recipes(joint, ROWS)
-    difference = np.subtract(*floors[::-1])[:, None] + np.zeros((4, 2))
-    assert found.losses.values[1] - found.losses.values[0] == pytest.approx(difference)
-    assert "jointly" in found.notes[0]
 
 
 # -- accuracy -------------------------------------------------------------------------------------

@@ -70,8 +70,6 @@ def test_the_model_has_the_labels_of_its_table():
     assert model.named_vars_to_dims["log_loss"] == ("row",)
     alone = bl.pymc_model("chinchilla", small(), discrepancy="walk")
     assert {*alone.coords} == {*saved("walk").model.coords}
-    with pytest.raises(bl.FitError, match="its model is of several domains"):
-        _ = saved("joint_french").model
 
 
 @pytest.mark.slow

@@ -278,9 +278,6 @@ def test_labels_of_groups():
     frame = pd.DataFrame({"run": ["a", None, "a", None]})  # without a label, a group of its own
     assert set(effects.labels(frame, "run")) == {"a", "(row 1)", "(row 3)"}
     assert len(set(effects.labels(frame, "base"))) == 4
-    one, two = (effects.labelled(frame, ["run"], name) for name in ("one", "two"))
-    assert set(effects.labels(one, "run")) & set(effects.labels(two, "run")) == {"a"}
-    assert set(effects.labels(frame, "run")) == {"a", "(row 1)", "(row 3)"}  # left as it was
 
 
 def test_labels_of_runs_are_not_used_again():

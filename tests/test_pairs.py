@@ -147,15 +147,6 @@ def domain() -> Case:
 
 
 @option
-def joint() -> Case:
-    """One domain of two in one fit, which correlates the effects of their runs."""
-    fit = MADE("joint")["joint_french"]
-    rows = fit.table.frame.loc[[0, 30], ["params", "tokens", "run"]]
-    rows = pd.concat([rows, rows.assign(run=["new", None])], ignore_index=True)
-    return Case(fit, rows.assign(tokens=1e11 * np.arange(1, 5)))
-
-
-@option
 def point() -> Case:
     return Case(bl.fit_huber("form1", bl.from_frame(stages(), "table")), STAGED)
 

@@ -27,7 +27,7 @@ from bayeslaw.model.building import build
 from bayeslaw.model.effects import labels
 from bayeslaw.model.prior import draw_parameters
 from bayeslaw.model.spec import make_data
-from tests.support import DATA, JOINT, SAVED, TRUTH, on_bound, saved, small, stages
+from tests.support import DATA, SAVED, TRUTH, on_bound, saved, small, stages
 
 ALLOW = {"unconverged": True}
 ROWS = grid(params=[2e9, 1e10], tokens=[2e11, 1e12])
@@ -346,7 +346,7 @@ def test_prior_predictive_is_that_of_the_model():
 
     fit = saved("delphi_chinchilla")
     own = fit.to_datatree(prior=2000)["prior_predictive"]["log_loss"].values[0]
-    model = build({"": make_data(fit.spec, fit.table)})
+    model = build(make_data(fit.spec, fit.table))
     quick = {"mode": "FAST_COMPILE"}
     tree = pm.sample_prior_predictive(2000, model=model, random_seed=1, compile_kwargs=quick)
     pymc = tree["prior_predictive"]["log_loss"].values[0]
@@ -523,28 +523,6 @@ def test_weights_and_tables_of_pools_are_checked(posterior):
             bl.Pool({"a": posterior, "b": posterior}, weights)
     with pytest.raises(bl.LawError, match="different tables"):
         bl.Pool({"a": posterior, "b": saved("skewed")})
-
-
-# -- domains that were fitted together ------------------------------------------------------------
-
-
-def test_a_plan_pairs_the_draws_of_a_joint_fit():
-    usable = {"unconverged": True, "beyond_evidence": True}
-    fits = {name: saved(f"joint_{name}").accepted(**usable) for name in JOINT}
-    at = {n: np.median(fits[n].latent(grid(params=1e9, tokens=1e10))) for n in JOINT}
-    limits = {"max_loss": at["french"], "max_forgetting": 0.05, "baseline": at["english"] / 1.05}
-    asked = limits | {"params": 1e9, "ptpp": 20, "replay_grid": [1.0]}
-    asked |= {"noise": "latent", "confidence": 0.6}
-    apart = {n: replace(fit, settings={}) for n, fit in fits.items()}
-    for by, says, turn in ((fits, "jointly: draw by draw of one fit", 0), (apart, "indep", 0.5)):
-        found = bl.plan(target=by["french"], source=by["english"], **asked)
-        assert found.pairing.startswith(says)
-        rows = grid(params=1e9, tokens=found.tokens)
-        target, source = (fits[n].latent(rows)[:, 0] for n in JOINT)
-        source = np.roll(source, int(turn * found.draws))
-        meets = (target <= limits["max_loss"]) & (source <= at["english"])
-        assert 0 < found.p_both < 1
-        assert found.p_both == meets.mean()
 
 
 # -- tables that do not vary in a column of a law: of one base, one ratio, or one stage ------------

@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,6 @@ import bayeslaw as bl
 from bayeslaw import FitError, LawError, TableError, TableWarning, fit, fit_huber, from_frame, grid
 from bayeslaw.common.files import models_dir
 from bayeslaw.inference.convergence import Convergence
-from bayeslaw.inference.residuals import log_likelihood
 from bayeslaw.inference.sampling import LAST, _needed
 from tests import support
 from tests.plugin import DataWalk, SkewNormal
@@ -26,11 +25,9 @@ from tests.support import (
     CHINCHILLA,
     DATA,
     DESIGN,
-    JOINT,
     TRANSFER,
     miss,
     on_bound,
-    pair,
     saved,
     slow,
     small,
@@ -85,18 +82,6 @@ def test_form3_passes_the_gate_on_the_papers_rows():
     assert np.sqrt(np.mean(residuals**2)) < 0.003
 
 
-@cache
-def joint():
-    """Two domains; two more rows of each have no label."""
-    tables = pair(0.9)
-    for name, tau in zip(JOINT, support.TAU, strict=True):
-        more = tables[name].frame.iloc[[0, 30]].assign(run=None)
-        more["loss"] *= np.exp([tau, -tau])
-        every = pd.concat([tables[name].frame, more], ignore_index=True)
-        tables[name] = from_frame(every, name)
-    return bl.fit_joint(JOINT, tables, seed=1, draws=400, retry=False, **PLAIN)
-
-
 @pytest.mark.slow
 def test_the_law_transfer_is_recovered_with_correlated_errors():
     """Errors correlated within runs, and a new base, whose losses are drawn."""
@@ -129,34 +114,6 @@ def test_the_law_transfer_is_recovered_with_correlated_errors():
     bands = [fit.forecast(rows).bands((0.9,)) for rows in (test.frame, blind.assign(params=3.2e9))]
     width = [float(np.log(b["upper"] / b["lower"]).mean()) for b in bands]
     assert width[1] > width[0]
-
-
-@pytest.mark.slow
-def test_scales_and_correlation_of_joint_fits_are_recovered():
-    for posterior, tau in zip(joint().values(), support.TAU, strict=True):
-        low, high = np.quantile(posterior.draws["tau_run"], [0.005, 0.995])
-        assert low < tau < high
-    one, two = (posterior.draws["run_effect"] for posterior in joint().values())
-    (matrix,) = joint()["french"].settings["correlation"].values()
-    assert 0.5 < matrix[0][1] < 1
-    common = [*{*one["run"].values} & {*two["run"].values}]
-    assert len(common) == one.sizes["run"] - 2  # those of unlabelled rows are of one domain
-    # Draw by draw: the scaled effects of the same run vary together about their means.
-    scaled = [
-        (f.draws["run_effect"] / f.draws["tau_run"]).sel(run=common) for f in joint().values()
-    ]
-    centred = [(e - e.mean(("chain", "draw"))).values.ravel() for e in scaled]
-    assert np.corrcoef(centred)[0, 1] > 0.1
-    assert len({posterior.settings["joint"] for posterior in joint().values()}) == 1
-    for posterior in joint().values():
-        density = log_likelihood(posterior).mean(0)
-        assert density[-2:].mean() == pytest.approx(density[:-2].mean(), abs=1)
-
-
-def test_domains_without_effects_are_fitted_together():
-    both = bl.fit_joint(JOINT, pair(0.9), effects="none", **ONCE)
-    assert [each.spec.effects for each in both.values()] == [(), ()]
-    assert both["french"].settings["correlation"] == {}
 
 
 def test_pools_and_kinds_of_others_are_sampled():
@@ -445,7 +402,6 @@ def test_arguments_that_are_no_law_and_no_table(tmp_path):
         lambda: fit("chinchilla", frame, method="map"),
         lambda: fit(pools, frame),
         lambda: fit_huber("chinchilla", frame),
-        lambda: bl.fit_joint(JOINT, dict.fromkeys(JOINT, frame)),
         lambda: bl.compare(frame, train="params < 1e9"),
         lambda: bl.compare(small(), source=frame, train="params < 1e9"),
         lambda: bl.backtest(frame, "chinchilla"),
@@ -471,9 +427,7 @@ def test_arguments_that_are_no_law_and_no_table(tmp_path):
         (lambda: fit(["chinchilla"] * 2, small()), "twice"),
         (lambda: fit(pools, small(), method="map"), "a pool has no mode"),
         (lambda: fit("adaptation", support.paper_rows()), r"'start_loss' is missing.*source="),
-        (lambda: bl.fit_joint({"french": "chinchilla"}, pair(0.5)),
-         "laws name french, tables french, english"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(bl.BayeslawError, match=says) as caught:
             call()
         assert "\n" not in str(caught.value)

@@ -323,7 +323,7 @@ def test_loo_agrees_with_refits():
 
 
 def test_the_likelihood_and_covariance_of_runs_are_of_their_effects_and_new_ones_are_wider():
-    fitted, rng = saved("joint_french"), np.random.default_rng(0)
+    fitted, rng = saved("runs"), np.random.default_rng(0)
     runs, names = fitted.table.frame["run"].to_numpy(), fitted.draws["run"].values.tolist()
     effect = fitted.draws["run_effect"].values.reshape(fitted.count, -1)
     effect = effect[:, [names.index(run) for run in runs]]

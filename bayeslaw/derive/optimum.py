@@ -21,7 +21,7 @@ from bayeslaw.common.errors import BayeslawError, LawError, TableWarning, argume
 from bayeslaw.common.formatting import percent
 from bayeslaw.common.progress import step
 from bayeslaw.derive.derived import SHARE, Derived, checked, derived, placed, quantile
-from bayeslaw.inference.pools import pair_draws, sample_of
+from bayeslaw.inference.pools import pair_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.steps import Departure, Factor
 from bayeslaw.planning.grid import LawDraws, minima
@@ -461,7 +461,7 @@ def compute_multiplier(
         `multiplier`: FLOPs of `reference` over FLOPs of `posterior`; 2 means half the FLOPs.
         Infinity where only `reference` does not reach the loss, 0 where only `posterior` does not,
         NaN where neither does. `notes` says how draws were paired: those of separate fits are
-        independent, those of a joint fit are paired draw by draw.
+        independent.
 
     Raises
     ------
@@ -473,7 +473,7 @@ def compute_multiplier(
     Warns
     -----
     TableWarning
-        As for `compute_optimal`, and if separate fits are of other domains.
+        As for `compute_optimal`, and if the fits are of other domains.
 
     Examples
     --------
@@ -504,9 +504,7 @@ def compute_multiplier(
 
 
 def check_same_data(fits: Sequence[Posterior]) -> None:
-    """Warn of separate fits whose losses are of other domains; a joint one may have recipes."""
-    if len({sample_of(fit) for fit in fits}) == 1:
-        return
+    """Warn of fits whose losses are of other domains."""
     frames = [fit.table.frame for fit in fits]
     domains = [{*label_texts(f["domain"]).dropna()} if "domain" in f else set() for f in frames]
     names = [", ".join(sorted(names)) for names in domains if names]

@@ -198,8 +198,7 @@ def compare_recipes(
     ----------
     fits : mapping of str to Posterior
         A posterior for each recipe, by name, of losses on the same data; the first is the one that
-        multipliers and crossings are relative to. Separate fits are independent; fits of
-        `bayeslaw.fit_joint` have the correlation that was learnt.
+        multipliers and crossings are relative to. Their draws are independent.
     targets : LossTable or DataFrame, optional
         Rows with the covariates of all laws, such as N and D.
     flops : float or sequence of float, optional
@@ -223,7 +222,7 @@ def compare_recipes(
     -----
     TableWarning
         If a target lies so far beyond the rows of a recipe that `bayeslaw forecast` would refuse
-        it, and if separate fits are of other domains.
+        it, and if the fits are of other domains.
 
     Examples
     --------

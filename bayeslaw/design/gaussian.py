@@ -24,7 +24,6 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.steps import completed
 from bayeslaw.model import effects
 from bayeslaw.model.noise import LENGTH, correlation
-from bayeslaw.planning.planned_run import planned_size_effects
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable, frame_of
 from bayeslaw.tables.validation import COVARIATES, IDENTITY, canonical, check_rows, same_rows
@@ -176,7 +175,7 @@ def new_size_effects(fit: Posterior, frame: pd.DataFrame, plan: Plan | None, dom
     last = len(plan.problem.limits) - 1
     seed = [plan.seed, last if domain else 0]
     drawn = residuals.new_size_effects(fit, frame, np.random.default_rng(seed))
-    planned = planned_size_effects(fit, plan.run.row, seed)
+    planned = residuals.new_size_effects(fit, plan.run.row, np.random.default_rng(seed))
     return np.where((frame["params"] == plan.run.params).to_numpy(), planned, drawn)
 
 

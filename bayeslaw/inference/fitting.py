@@ -1,17 +1,14 @@
-"""Fit laws to tables: posteriors, of several domains too, modes, and refits for simulations."""
+"""Fit laws to tables: posteriors, modes, and refits for simulations."""
 
-import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Unpack, overload
 
-import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.common.arrays import Floats, Model
+from bayeslaw.common.arrays import Model
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, LawError, TableWarning, argument, unknown
 from bayeslaw.huber.bases import for_table
@@ -32,7 +29,7 @@ from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import PriorLike
 from bayeslaw.laws.steps import completed
 from bayeslaw.model import effects, noise
-from bayeslaw.model.building import build, cholesky_rows
+from bayeslaw.model.building import build
 from bayeslaw.model.discrepancy import make_discrepancy
 from bayeslaw.model.noise import Huber, Likelihood
 from bayeslaw.model.spec import Data, Spec, make_data, make_spec
@@ -257,7 +254,7 @@ def pymc_model(
     """
     chosen = make_settings(settings, priors=priors, likelihood=likelihood, delta=delta, seed=0)
     spec = specify(law, table, chosen)
-    return build({"": make_data(spec, table)})
+    return build(make_data(spec, table))
 
 
 def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec:
@@ -305,7 +302,7 @@ def _warn_of_controls(frame: pd.DataFrame, name: str) -> None:
 def fit_spec(spec: Spec, table: LossTable, settings: Settings) -> Posterior:
     """Posterior of a spec; of the settings, those of the sampler are used."""
     data = make_data(spec, table)
-    sampled = sample({"": data}, settings)
+    sampled = sample(data, settings)
     return Posterior(
         spec=spec,
         table=table,
@@ -354,111 +351,3 @@ def labelled_draws(data: Data, draws: xr.Dataset) -> xr.Dataset:
         draws = draws.drop_dims(str(dim)).assign({f"{level}_effect": effect})
         draws = draws.assign_coords({level: labels})
     return draws
-
-
-def fit_joint(
-    laws: Mapping[str, str | Path | Law],
-    tables: Mapping[str, LossTable],
-    *,
-    likelihood: str | Likelihood = "studentt",
-    seed: int = 0,
-    **settings: Unpack[PosteriorSettings],
-) -> dict[str, Posterior]:
-    """Fit one law per domain to losses measured on the same runs.
-
-    The random effects of a base or a run are correlated across domains, with an LKJ prior [1]_.
-    Draws of the same index are joint draws, and `bayeslaw.plan` pairs them by index. Without common
-    groups the posterior is the product of the posteriors of the domains.
-
-    Parameters
-    ----------
-    laws, tables : mapping of domain to law, and to its training rows
-        Runs and bases with the same label are the same in all domains. A row without a label is a
-        group of its own.
-    likelihood, seed, **settings
-        As for `bayeslaw.fit`.
-
-    Returns
-    -------
-    dict of domain to Posterior
-        Their settings hold ``joint``, equal for posteriors of one fit; ``correlation``, the median
-        correlation of the effects between domains by level; and ``place``, the domain's row in it.
-
-    Raises
-    ------
-    FitError
-        If there are fewer than two domains, laws and tables name different ones, or a setting is
-        unknown.
-
-    References
-    ----------
-    .. [1] Lewandowski, Kurowicka and Joe, Generating random correlation matrices based on vines and
-       extended onion method. Journal of Multivariate Analysis 100 (2009).
-    """
-    if len(laws) < 2 or laws.keys() != tables.keys():
-        raise FitError(
-            f"laws name {', '.join(laws)}, tables {', '.join(tables)}: give the same two or more."
-        )
-    chosen = make_settings(settings, likelihood=likelihood, seed=seed)
-    # An effect is of all domains: a level that the columns of one do not allow is left out.
-    single = [specify(law, tables[name], chosen) for name, law in laws.items()]
-    levels = [level for level in single[0].effects if all(level in s.effects for s in single)]
-    common = replace(chosen, effects=levels)
-    specs = {
-        name: replace(specify(law, tables[name], common), new_sizes=chosen.effects == "auto")
-        for name, law in laws.items()
-    }
-    grouped = {
-        name: replace(t, frame=effects.labelled(t.frame, levels, name))
-        for name, t in tables.items()
-    }
-    groups = {
-        level: np.unique(np.concatenate([effects.labels(t.frame, level) for t in grouped.values()]))
-        for level in levels
-    }
-    data = {name: make_data(specs[name], grouped[name], groups=groups) for name in tables}
-    sampled = sample({f"{name}::": rows for name, rows in data.items()}, chosen)
-    run = dict(sampled.settings)
-    fitted = [f"{name}{specs[name].identity}{table.sha256}" for name, table in tables.items()]
-    run |= {"joint": hashlib.sha256("".join([str(run), *fitted]).encode()).hexdigest()[:16]}
-    factors = {level: _factors(sampled.draws, level, len(tables)) for level in levels}
-    run["correlation"] = {
-        level: np.median(factor @ factor.swapaxes(-1, -2), axis=(0, 1)).round(3).tolist()
-        for level, factor in factors.items()
-    }
-    posteriors = {}
-    for k, (name, table) in enumerate(tables.items()):
-        prefix = f"{name}::"
-        sampled_draws = {str(n): v for n, v in sampled.draws.data_vars.items()}
-        draws = xr.Dataset(
-            {n.removeprefix(prefix): v for n, v in sampled_draws.items() if n.startswith(prefix)}
-        )
-        for level, factor in factors.items():
-            z = np.einsum("cdgk,cdk->cdg", sampled_draws[f"{level}_z"].values, factor[..., k, :])
-            draws[f"{level}_z"] = ("chain", "draw", f"{level}_z_dim"), z
-        draws = labelled_draws(data[name], draws)
-        for level in levels:  # rows without a label are groups of the domain's own table again
-            names, suffix = draws[level].values.astype(str), f" of {name}"
-            of_rows = effects.unlabelled(names) & np.char.endswith(names, suffix)
-            names[of_rows] = [row.removesuffix(suffix) for row in names[of_rows]]
-            draws = draws.assign_coords({level: names})
-        posteriors[name] = Posterior(
-            spec=specs[name],
-            table=table,
-            at=data[name].at,
-            draws=draws,
-            stats=sampled.stats,
-            convergence=sampled.convergence,
-            settings=run | {"place": k},
-        )
-    return posteriors
-
-
-def _factors(draws: xr.Dataset, level: str, count: int) -> Floats:
-    """Cholesky factor of the correlation matrix, shape (chains, draws, domains, domains)."""
-    partial = np.moveaxis(2 * draws[f"{level}_partial"].values - 1, -1, 0)
-    factor = np.zeros((*partial.shape[1:], count, count))
-    for i, row in enumerate(cholesky_rows(list(partial), count, np)):
-        for j, value in enumerate(row):
-            factor[..., i, j] = value
-    return factor

@@ -322,36 +322,26 @@ def member_laws(law: object) -> Sequence[str | Path | Law] | None:
     return law if isinstance(law, Sequence) else None
 
 
-def sample_of(fit: Fit) -> object:
-    """What is the same for fits whose draws were sampled together; empty for a point fit."""
-    members = fit.members.values()
-    joint = (member.settings["joint"] for member in members if "joint" in member.settings)
-    return next(joint, tuple(id(member.draws) for member in members))
-
-
 def pair_draws(fits: Sequence[Fit]) -> tuple[list[Ints], str]:
     """The draw of each fit in each pair, and how they were paired.
 
-    Draws of a joint fit are paired as they were sampled. Separate fits are independent, so any
-    pairing of their draws is valid; longer posteriors are thinned.
+    Draws of one fit, given more than once, are paired with themselves. Separate fits are
+    independent, so any pairing of their draws is valid; longer posteriors are thinned.
     """
-    sampled = [sample_of(fit) for fit in fits]
-    groups = [name for name in dict.fromkeys(sampled) if name]
+    sampled = [tuple(id(member.draws) for member in fit.members.values()) for fit in fits]
+    posteriors = [name for name in dict.fromkeys(sampled) if name]  # a point fit has no draws
     draws = min((fit.count for fit in fits if fit.members), default=1)
-    # Chains sampled with the same seed can be correlated between fits, so the draws of each group
-    # are shifted against those of the others; the one draw of a point fit is in every pair.
-    shifts = {name: k * draws // len(groups) for k, name in enumerate(groups)}
+    # Chains sampled with the same seed can be correlated between fits, so the draws of each are
+    # shifted against those of the others; the one draw of a point fit is in every pair.
+    shifts = {name: k * draws // len(posteriors) for k, name in enumerate(posteriors)}
     index = [
         np.roll(np.arange(draws) * fit.count // draws, shifts.get(name, 0))
         for fit, name in zip(fits, sampled, strict=True)
     ]
-    posteriors = sum(map(bool, sampled))
     if not posteriors:
         return index, "no draws: all fits are point fits"
-    if posteriors == 1:
+    if sum(map(bool, sampled)) == 1:
         return index, "one posterior: the other fits are point fits"
-    if len(groups) == 1:
+    if len(posteriors) == 1:
         return index, "jointly: draw by draw of one fit"
-    if len(groups) == posteriors:
-        return index, f"independently: {len(groups)} fits, draws paired at random"
-    return index, f"jointly within each of {len(groups)} fits, at random between them"
+    return index, f"independently: {len(posteriors)} fits, draws paired at random"

@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 
 from bayeslaw.common.arrays import Model
-from bayeslaw.common.errors import FitError, LawError, unknown
+from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.common.shown import Block, Note, Showing, Shown, Table
 from bayeslaw.inference import storage
 from bayeslaw.inference.fitted import FittedLaw
@@ -55,19 +55,8 @@ class Posterior(Showing, FittedLaw):
 
     @cached_property
     def model(self) -> Model:
-        """The ``pm.Model`` that was sampled, in other coordinates; see `bayeslaw.pymc_model`.
-
-        Raises
-        ------
-        FitError
-            If the fit is of several domains, whose effects are correlated.
-        """
-        if "joint" in self.settings:
-            raise FitError(
-                f"{self.law.name} on {self.table.name}: its model is of several domains; "
-                "bayeslaw.pymc_model gives that of one."
-            )
-        return build({"": make_data(self.spec, self.table, at=self.at)})
+        """The ``pm.Model`` that was sampled, in other coordinates; see `bayeslaw.pymc_model`."""
+        return build(make_data(self.spec, self.table, at=self.at))
 
     def with_members(self, members: "Mapping[str, Posterior]") -> "Posterior":
         """The only one of some `members`."""

@@ -162,21 +162,21 @@ class Sampled:
     settings: Mapping[str, Any]  # those in `RUN` as they were at last, and versions
 
 
-def sample(domains: Mapping[str, Data], settings: Settings) -> Sampled:
+def sample(data: Data, settings: Settings) -> Sampled:
     """Draws of the reference coordinates.
 
     On one machine the same seed gives the same draws, whatever was fitted before, however busy the
     machine is, and however many threads linear algebra may use.
     """
     # Several threads sum in another order: the metric would differ in its last bits.
-    laws = ", ".join(dict.fromkeys(data.spec.law.name for data in domains.values()))
+    law = data.spec.law.name
     with showing(settings.progress), threadpool_limits(1, user_api="blas"):
-        with step(f"{laws}: finding the mode"):
-            density, mode = to_mode(make_density(domains), settings.seed)
+        with step(f"{law}: finding the mode"):
+            density, mode = to_mode(make_density(data), settings.seed)
             size, factor = len(density.names), _factor(density, mode)
         draws, accept = settings.draws or FIRST, settings.target_accept
         for left in reversed(range(1 + settings.retry if settings.draws else TRIES)):
-            words, total = f"{laws}: {draws:,} draws", settings.chains * (settings.tune + draws)
+            words, total = f"{law}: {draws:,} draws", settings.chains * (settings.tune + draws)
             with step(f"{words} of each of {settings.chains} chains", total) as move:
                 points, stats = _run(density, mode[:size], factor, settings, draws, accept, move)
             values = density.variables(points)
@@ -223,29 +223,26 @@ def _needed(convergence: Convergence, draws: int) -> int:
 
 
 def _checked(density: Density, values: Mapping[str, Floats]) -> tuple[xr.Dataset, xr.Dataset]:
-    """What forecasts use, and the laws' parameters in paper coordinates.
+    """What forecasts use, and the law's parameters in paper coordinates.
 
     The former are log losses at some fitted rows, and scales of noise, effects and deviations.
     """
-    used: dict[str, Any] = {}
-    others: dict[str, Any] = {}
-    by_draw = "chain", "draw"
-    for prefix, data in density.domains.items():
-        law, at, shape = data.spec.law, data.at, values[f"{prefix}sigma"].shape
-        q: dict[str, Any] = {n: values[f"{prefix}{n}"].reshape(-1, 1) for n in law.coordinates}
-        for walk in law.walks:
-            steps = values[f"{prefix}{walk.steps}"]
-            q[walk.steps] = steps.reshape(-1, 1, steps.shape[-1])
-        rows = np.unique(np.linspace(0, len(data) - 1, CHECKED_ROWS).astype(int))
-        amounts = law.amounts(q, at)
-        loss = data.law.loss(amounts, {name: v[rows] for name, v in data.x.items()}, at)
-        used[f"{prefix}log_loss"] = (*by_draw, f"{prefix}row"), np.log(loss).reshape(*shape, -1)
-        scales = {"sigma", *(f"tau_{level}" for level in data.groups)}
-        for name in sorted({*scales, *(walk.scale for walk in law.walks)}):
-            used[f"{prefix}{name}"] = by_draw, values[f"{prefix}{name}"]
-        paper = law.rescale(amounts, at)
-        for name in law.without_discrepancy.parameters:
-            others[f"{prefix}{name}"] = by_draw, np.reshape(paper[name], shape)
+    data = density.data
+    law, at, shape, by_draw = data.spec.law, data.at, values["sigma"].shape, ("chain", "draw")
+    q: dict[str, Any] = {n: values[n].reshape(-1, 1) for n in law.coordinates}
+    for walk in law.walks:
+        steps = values[walk.steps]
+        q[walk.steps] = steps.reshape(-1, 1, steps.shape[-1])
+    rows = np.unique(np.linspace(0, len(data) - 1, CHECKED_ROWS).astype(int))
+    amounts = law.amounts(q, at)
+    loss = data.law.loss(amounts, {name: v[rows] for name, v in data.x.items()}, at)
+    used: dict[str, Any] = {"log_loss": ((*by_draw, "row"), np.log(loss).reshape(*shape, -1))}
+    scales = {"sigma", *(f"tau_{level}" for level in data.groups)}
+    for name in sorted({*scales, *(walk.scale for walk in law.walks)}):
+        used[name] = by_draw, values[name]
+    paper = law.rescale(amounts, at)
+    names = law.without_discrepancy.parameters
+    others = {name: (by_draw, np.reshape(paper[name], shape)) for name in names}
     return xr.Dataset(used), xr.Dataset(others)
 
 
@@ -268,14 +265,13 @@ def to_mode(density: Density, seed: int) -> tuple[Density, Floats]:
     jitter = np.zeros((STARTS, len(first)))
     jitter[1:, :size] = rng.uniform(-1, 1, (STARTS - 1, size))
     # The data determine the losses at the reference points.
-    jitter[:, [i for i, n in enumerate(density.names) if n.endswith("L_ref")]] = 0.0
+    jitter[:, density.names.index("L_ref")] = 0.0
     best = min((climb(density, first + each) for each in jitter), key=lambda end: end.fun)
     if best.fun >= LARGE:
-        laws = ", ".join(data.spec.law.name for data in density.domains.values())
         raise FitError(
-            f"{laws}: the density is finite for no parameters that were tried; check that the law "
-            "has a value in every row and falls along each leading covariate, and that no loss is "
-            "far from the others."
+            f"{density.data.spec.law.name}: the density is finite for no parameters that were "
+            "tried; check that the law has a value in every row and falls along each leading "
+            "covariate, and that no loss is far from the others."
         )
     # The mode moves a little with the matrix that whitens.
     for _ in range(2):
@@ -333,7 +329,7 @@ def _run(
         density.size, log_density, expand, types, shapes, names, make_initial_point_fn=start
     )
     # Threads would wait for each other where a gradient is short.
-    work = sum(map(len, density.domains.values())) * len(density.weights)
+    work = len(density.data) * len(density.weights)
     cores = (os.process_cpu_count() or 1) if work > PARALLEL_WORK else 1
     sampler = nutpie.sample(
         model,

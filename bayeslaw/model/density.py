@@ -1,9 +1,9 @@
 """The log density of a specification on a table, in the sampler's coordinates, as one program.
 
 Parameters have the coordinates of `bayeslaw.model.coordinates`. Weights of deviations and random
-effects are whitened (`bayeslaw.model.whitening`). Effects of a second level with many groups, or of
-many groups in several domains, are sampled as standard normals as they are. The same density as a
-PyMC model is `bayeslaw.model.building.build`.
+effects are whitened (`bayeslaw.model.whitening`). Effects of a second level with many groups are
+sampled as standard normals as they are. The same density as a PyMC model is
+`bayeslaw.model.building.build`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,6 @@ from bayeslaw.laws.deviations import WHOLE, Linear, Walk
 from bayeslaw.laws.tape import FUNCTIONS as F
 from bayeslaw.laws.tape import Node, Tape, gather, scatter, spread, stack
 from bayeslaw.laws.terms import Values
-from bayeslaw.model.building import cholesky_rows, partial_exponents
 from bayeslaw.model.coordinates import normal_coefficients, parameters, start
 from bayeslaw.model.machine import Program, assemble, run, value_and_gradient
 from bayeslaw.model.noise import LENGTH, decay, innovation_scale
@@ -28,15 +27,13 @@ MAX_WHITENED = 40
 """Most groups, of all levels but the one with most, whose effects are whitened.
 
 The whitening takes the cube of the number of these and other weights."""
-MAX_CORRELATED = 120
-"""Most effects of a level of several domains, groups times domains, that are whitened."""
 
 
 class Weight(NamedTuple):
-    """A standard normal: of which variable, its place in it, and the variable's mean and sd."""
+    """A standard normal: of which variable, whether that is a vector, and its mean and sd."""
 
     name: str
-    place: int = -1
+    vector: bool = False
     mean: float = 0.0
     sd: float = 1.0
 
@@ -70,7 +67,7 @@ class Density:
     start: Floats
     weights: Sequence[Weight]
     effects: Sequence[Weight]
-    domains: Mapping[str, Data]
+    data: Data
     program: Program = field(repr=False)
     memory: Floats = field(repr=False)
     design: Design | None = field(repr=False)
@@ -120,47 +117,34 @@ class Density:
     def variables(self, points: Floats) -> dict[str, Floats]:
         """Draws by name, of points of `expand`, shape (chains, draws, coordinates)."""
         z = {name: points[..., i] for i, name in enumerate(self.names)}
-        drawn: dict[str, Floats] = {}
-        for prefix, data in self.domains.items():
-            q, _ = parameters(data.spec, data.at, _within(z, prefix))
-            drawn |= {f"{prefix}{name}": np.asarray(value) for name, value in q.items()}
-        vectors: dict[str, dict[int, Floats]] = {}
-        for name in self.names:
-            vector, _, place = name.partition("[")
-            if place:
-                vectors.setdefault(vector, {})[int(place[:-1])] = F.sigmoid(z[name])
+        q, _ = parameters(self.data.spec, self.data.at, z)
+        drawn = {name: np.asarray(value) for name, value in q.items()}
+        vectors: dict[str, list[Floats]] = {}
         for k, weight in enumerate((*self.weights, *self.effects), len(self.names)):
             value = weight.mean + weight.sd * points[..., k]
-            if weight.place >= 0:
-                vectors.setdefault(weight.name, {})[weight.place] = value
+            if weight.vector:
+                vectors.setdefault(weight.name, []).append(value)
             elif weight.name:
                 drawn[weight.name] = value
-        for name, by_place in vectors.items():
-            drawn[name] = np.stack([by_place[j] for j in sorted(by_place)], axis=-1)
-            if len(self.domains) > 1 and name.endswith("_z"):  # effects that are correlated
-                drawn[name] = drawn[name].reshape(*points.shape[:-1], -1, len(self.domains))
-        return drawn
+        return drawn | {name: np.stack(values, axis=-1) for name, values in vectors.items()}
 
 
 # -- the program -----------------------------------------------------------------------------------
 
 
-def make_density(domains: Mapping[str, Data]) -> Density:
-    """The density of one fit, ``{"": data}``, or of several domains by prefix; see `build`."""
-    return _Builder(domains).build()
+def make_density(data: Data) -> Density:
+    """The density of a fit; see `build` for the same as a PyMC model."""
+    return _Builder(data).build()
 
 
 class _Builder:
     """A tape, the weights, and the effects, to which each part of a spec adds its own."""
 
-    def __init__(self, domains: Mapping[str, Data]) -> None:
-        self.domains, self.tape = domains, Tape()
-        self.count = sum(map(len, domains.values()))
-        ends = np.cumsum([len(data) for data in domains.values()])
-        rows = zip(domains, np.split(np.arange(self.count), ends[:-1]), strict=True)
-        self.index = {prefix: self.tape.index(own, self.count) for prefix, own in rows}
-        self.q: dict[str, dict[str, Any]] = {}
-        self.rho: dict[str, Node] = {}  # correlation of each row's error with the one before
+    def __init__(self, data: Data) -> None:
+        self.data, self.tape, self.count = data, Tape(), len(data)
+        self.q: dict[str, Any] = {}
+        # Of correlated errors: the row before each in its run, and the correlation with its error.
+        self.order: tuple[Ints, Node] | None = None
         self.blocks: list[Block] = []
         self.scales: list[Node] = []  # of the weights
         self.weights: list[Weight] = []
@@ -172,27 +156,23 @@ class _Builder:
 
     def build(self) -> Density:
         """The density, whitened at its start."""
-        tape, first = self.tape, self.start()
+        data, tape, first = self.data, self.tape, start(self.data)
         size = len(first)
         factor, own = tape.constant(np.eye(size), "factor"), tape.input("parameters", size)
         # The sampler's coordinates are scaled here, so that the gradient comes out in them.
         theta = tape.constant(np.zeros(size), "centre") + own @ factor.T
         z = {name: theta.view(k, (1, 1)) for k, name in enumerate(first)}
-        total = tape.constant(0.0)
-        for prefix, data in self.domains.items():
-            self.q[prefix], prior = parameters(data.spec, data.at, _within(z, prefix))
-            total = total + prior
-            if data.order:
-                gap = tape.constant(data.order.gap)
-                self.rho[prefix] = decay(gap, self.q[prefix][LENGTH], F)
-        log_loss = [self.of_rows(prefix, self.law(prefix)) for prefix in self.domains]
-        total = total + self.add_effects(z)
+        self.q, total = parameters(data.spec, data.at, z)
+        if data.order:
+            rho = decay(tape.constant(data.order.gap), self.q[LENGTH], F)
+            self.order = data.order.before, self.of_rows(rho)
+        log_loss = self.of_rows(self.law())
+        self.add_effects()
         if not self.weights:  # one without effect, so that there is a block
             self.add(np.zeros((1, self.count)), 1.0, 1.0, [Weight("")])
         sizes = {"eps": self.weights, "eps of level": self.level[2], "effects": self.effects}
         inputs = {name: tape.input(name, len(each)) for name, each in sizes.items() if each}
-        observed = np.concatenate([data.observed for data in self.domains.values()])
-        r = tape.constant(observed) - stack(log_loss, 1)
+        r = tape.constant(data.observed) - log_loss
         effects = inputs.get("effects")
         for scale, place in self.others:
             r = r - scale * gather(inputs["effects"], tape.index(place, len(self.effects)))
@@ -208,8 +188,9 @@ class _Builder:
         return self.density(first, [total, gradient, expanded])
 
     def density(self, first: Mapping[str, float], outputs: list[Node]) -> Density:
-        (before, rho), (group, _, of_level), design = self.order(), self.level, None
-        if before is not None and rho is not None:
+        (group, _, of_level), design = self.level, None
+        if self.order:
+            before, rho = self.order
             outputs = [*outputs, rho, *(spread(b.share, (1, self.count)) for b in self.blocks)]
             of_block = np.repeat(np.arange(len(self.blocks)), [len(b.columns) for b in self.blocks])
             columns = np.concatenate([block.columns for block in self.blocks])
@@ -217,47 +198,17 @@ class _Builder:
         program, point = assemble(self.tape, outputs), np.array(list(first.values()))
         weights = [*self.weights, *of_level]
         density = Density(
-            *(tuple(first), point, weights, self.effects, self.domains),
+            *(tuple(first), point, weights, self.effects, self.data),
             *(program, program.memory, design),
         )
         return density.copy().whitened_at(point)
 
-    def start(self) -> dict[str, float]:
-        """Plausible parameters on the real line."""
-        values: dict[str, float] = {}
-        for prefix, data in self.domains.items():
-            values |= {f"{prefix}{name}": value for name, value in start(data).items()}
-        count = len(self.domains)
-        pairs = range(count * (count - 1) // 2)
-        return values | {f"{v}_partial[{k}]": 0.0 for v in self.correlated for k in pairs}
-
-    @property
-    def correlated(self) -> tuple[str, ...]:
-        """Levels whose effects are correlated between domains."""
-        return next(iter(self.domains.values())).spec.effects if len(self.domains) > 1 else ()
-
-    def order(self) -> tuple[Ints | None, Node | None]:
-        """Of each row the one before in its run, and the correlation of their errors.
-
-        None if no errors are correlated.
-        """
-        if not self.rho:
-            return None, None
-        before, rho, first = [], [], 0
-        for prefix, data in self.domains.items():
-            before.append(first + (data.order.before if data.order else np.arange(len(data))))
-            rho.append(self.of_rows(prefix, self.rho.get(prefix, 0.0)))
-            first += len(data)
-        return np.concatenate(before), stack(rho, 1)
-
-    # -- rows of the domains --------------------------------------------------------------------
-
     def node(self, value: Any) -> Node:
         return value if isinstance(value, Node) else self.tape.constant(value)
 
-    def of_rows(self, prefix: str, value: Any) -> Node:
-        """A value for each row of a domain."""
-        return spread(self.node(value), (1, len(self.domains[prefix])))
+    def of_rows(self, value: Any) -> Node:
+        """A value for each row."""
+        return spread(self.node(value), (1, self.count))
 
     # -- whitening ------------------------------------------------------------------------------
 
@@ -272,8 +223,8 @@ class _Builder:
         unique = list(dict.fromkeys(self.scales))
         places = [unique.index(scale) for scale in self.scales]
         scales = gather(stack(unique, 1), tape.index(places, len(unique)))
-        (before, rho), typical, groups = self.order(), scales, None
-        if before is None:
+        typical, groups = scales, None
+        if self.order is None:
             f = stack([own * b.share for b, own in zip(self.blocks, columns, strict=True)])
             gram, with_r = f @ f.T, r @ f.T
             if eps_level:
@@ -285,7 +236,7 @@ class _Builder:
             if eps_level:
                 with_level = scatter(r * fixed.level, index)
                 groups = Groups(tau, eps_level, fixed.cross, fixed.norms, with_level)
-        w = self.information()
+        w = self.node(1.0 / self.data.spec.likelihood.information_variance(self.q["sigma"], self.q))
         weights, effects, log = whitened(gram, with_r, typical, w, eps, groups)
         moved, first, errors = scales * weights, 0, r
         for (share, _), own in zip(self.blocks, columns, strict=True):
@@ -294,17 +245,10 @@ class _Builder:
             first += own.shape[0]
         if effects is not None:
             errors = errors - tau * gather(effects, index)
-        if before is not None:
+        if self.order:
+            before, rho = self.order
             errors = errors - rho * gather(errors, tape.index(before, self.count))
         return weights, effects, errors, log
-
-    def information(self) -> Node:
-        """The mean over domains of the information of one row about its log loss."""
-        total: Any = 0.0
-        for prefix, data in self.domains.items():
-            q = self.q[prefix]
-            total = total + 1.0 / data.spec.likelihood.information_variance(q["sigma"], q)
-        return self.node(total / len(self.domains))
 
     def fixed(self) -> tuple[Kept[Node], Node]:
         """Products of columns at a fixed point; how large columns are, relative to that point."""
@@ -318,22 +262,18 @@ class _Builder:
             first += len(columns)
         return fixed, stack(sizes, 1)
 
-    def likelihood(self, errors: Node) -> Node:
+    def likelihood(self, errors: Node) -> Any:
         """Log density of independent errors."""
-        total, first = self.tape.constant(0.0), 0
-        for prefix, data in self.domains.items():
-            q, own = self.q[prefix], errors.view(first, (1, len(data)))
-            sigma, first = q["sigma"], first + len(data)
-            if data.order:
-                sigma = innovation_scale(sigma, self.rho[prefix], F)
-            total = total + F.sum(data.spec.likelihood.log_density(own, sigma, q))
-        return total
+        sigma = self.q["sigma"]
+        if self.order:
+            sigma = innovation_scale(sigma, self.order[1], F)
+        return F.sum(self.data.spec.likelihood.log_density(errors, sigma, self.q))
 
     # -- parts ----------------------------------------------------------------------------------
 
-    def law(self, prefix: str) -> Any:
+    def law(self) -> Any:
         """Log loss of the law, to which coefficients that are no weights are added."""
-        data, at, q = self.domains[prefix], self.domains[prefix].at, self.q[prefix]
+        data, at, q = self.data, self.data.at, self.q
         law, known = data.law, data.law.of_deviations(data.x)
         x = {name: self.tape.constant(data.x[name]) for name in law.covariate_names}
         p = law.amounts({**q, **dict.fromkeys(normal_coefficients(data.spec), 0.0)}, at, F)
@@ -344,43 +284,29 @@ class _Builder:
             share = 1.0 if each.of == WHOLE else shares[each.of]
             if isinstance(each, Walk):
                 columns = each.sd * np.asarray(each.columns(known, at))
-                weights = [Weight(f"{prefix}{each.steps}", j) for j in range(len(columns))]
-                self.add_within(prefix, columns, share, q[each.scale], weights)
+                weights = [Weight(each.steps, vector=True)] * len(columns)
+                self.add(columns, share, q[each.scale], weights)
             elif isinstance(each, Linear):
-                log_loss = log_loss + self.linear(prefix, each, each.parameters, known, share)
+                log_loss = log_loss + self.linear(each, each.parameters, known, share)
             else:
                 log_loss = log_loss + share * each.value(q, seen, at, F)
         for step in law.steps:
             if isinstance(step, Linear):
-                log_loss = log_loss + self.linear(prefix, step, step.local, data.x, 1.0)
+                log_loss = log_loss + self.linear(step, step.local, data.x, 1.0)
         return log_loss
 
-    def linear(
-        self, prefix: str, deviation: Linear, names: Sequence[str], x: Values, share: Any
-    ) -> Any:
+    def linear(self, deviation: Linear, names: Sequence[str], x: Values, share: Any) -> Any:
         """Add the coefficients with normal priors as weights; what the rest, and means, add."""
-        data, total = self.domains[prefix], 0.0
-        normal = normal_coefficients(data.spec)
+        total, normal = 0.0, normal_coefficients(self.data.spec)
         for parameter, name in zip(deviation.parameters, names, strict=True):
-            column = deviation.column(parameter, x, data.at) * np.ones(len(data))
-            mean = self.q[prefix].get(name, 0.0)
+            column = deviation.column(parameter, x, self.data.at) * np.ones(self.count)
+            mean = self.q.get(name, 0.0)
             if name in normal:
                 mean, sd = normal[name].kwargs.get("mu", 0.0), normal[name].kwargs.get("sigma", 1.0)
-                weight = Weight(f"{prefix}{name}", mean=mean, sd=sd)
-                self.add_within(prefix, sd * column[None], share, 1.0, [weight])
+                self.add(sd * column[None], share, 1.0, [Weight(name, mean=mean, sd=sd)])
             if isinstance(mean, Node) or mean:
                 total = total + mean * share * self.tape.constant(column)
         return total
-
-    def add_within(
-        self, prefix: str, columns: Floats, share: Any, scale: Any, weights: Sequence[Weight]
-    ) -> None:
-        """Add weights whose columns are of one domain: they are zero in the rows of others."""
-        index, padded = self.index[prefix], np.zeros((len(columns), self.count))
-        padded[:, self.tape.indices[index[0]]] = columns
-        if len(self.domains) > 1 and isinstance(share, Node):
-            share = scatter(self.of_rows(prefix, share), index)
-        self.add(padded, share, scale, weights)
 
     def add(self, columns: Floats, share: Any, scale: Any, weights: Sequence[Weight]) -> None:
         """Add weights to the log loss: with these columns, times a share of it and a scale."""
@@ -391,15 +317,13 @@ class _Builder:
         self.scales += [self.node(scale)] * len(weights)
         self.weights += weights
 
-    def add_effects(self, z: Mapping[str, Node]) -> Any:
-        """Add random effects; the log prior of their correlations."""
-        if len(self.domains) > 1:
-            return sum((self.add_correlated(level, z) for level in self.correlated), 0.0)
-        (data,), (q,) = self.domains.values(), self.q.values()
+    def add_effects(self) -> None:
+        """Add random effects."""
+        data = self.data
         most, whitened = max(map(len, data.groups.values()), default=0), 0
         for level, labels in data.groups.items():
-            index, tau = data.index[level], q[f"tau_{level}"]
-            weights = [Weight(f"{level}_z", g) for g in range(len(labels))]
+            index, tau = data.index[level], self.q[f"tau_{level}"]
+            weights = [Weight(f"{level}_z", vector=True)] * len(labels)
             if not self.level[2] and len(labels) == most:
                 self.level = np.asarray(index, np.int64), tau, weights
             elif whitened + len(labels) <= MAX_WHITENED:
@@ -408,35 +332,6 @@ class _Builder:
             else:
                 self.others.append((tau, index + len(self.effects)))
                 self.effects += weights
-        return 0.0
-
-    def add_correlated(self, level: str, z: Mapping[str, Node]) -> Any:
-        """Add effects that are correlated between domains; the log prior of the correlations."""
-        count, log = len(self.domains), 0.0
-        partial = []
-        for k, b in enumerate(partial_exponents(count)):
-            half = F.sigmoid(z[f"{level}_partial[{k}]"])
-            log = log + b * (F.log(half) + F.log(1.0 - half))
-            partial.append(2.0 * half - 1.0)
-        factors = cholesky_rows(partial, count, F)
-        size = len(next(iter(self.domains.values())).groups[level])
-        index = np.concatenate([data.index[level] for data in self.domains.values()])
-        for j in range(count):
-            rows = [
-                self.of_rows(prefix, q[f"tau_{level}"] * factors[d][j] if j <= d else 0.0)
-                for d, (prefix, q) in enumerate(self.q.items())
-            ]
-            weights = [Weight(f"{level}_z", g * count + j) for g in range(size)]
-            if size * count <= MAX_CORRELATED:
-                self.add(_indicators(index, size), stack(rows, 1), 1.0, weights)
-            else:
-                self.others.append((stack(rows, 1), index + len(self.effects)))
-                self.effects += weights
-        return log
-
-
-def _within[T](values: Mapping[str, T], prefix: str) -> dict[str, T]:
-    return {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}
 
 
 def _indicators(index: Ints, count: int) -> Floats:

@@ -72,18 +72,6 @@ def renamed(names: Strings, known: Strings) -> Strings:
     return np.char.add("new ".ljust(longest), names)
 
 
-def labelled(frame: pd.DataFrame, levels: Sequence[str], source: str) -> pd.DataFrame:
-    """The rows, with labels where these are missing; no other `source` has these labels."""
-    frame = frame.copy()
-    for name in levels:
-        of_rows = labels(frame, name)
-        alone = unlabelled(of_rows)
-        if alone.any():
-            named = np.where(alone, np.char.add(of_rows, f" of {source}"), of_rows)
-            frame[level(name).column] = named
-    return frame
-
-
 def choose(
     effects: str | Sequence[str], frame: pd.DataFrame, name: str, *, discrepancy: bool = False
 ) -> tuple[str, ...]:

@@ -142,15 +142,9 @@ class Data:
         return len(self.observed)
 
 
-def make_data(
-    spec: Spec,
-    table: LossTable,
-    *,
-    groups: Mapping[str, Strings] | None = None,
-    at: Mapping[str, float] | None = None,
-) -> Data:
+def make_data(spec: Spec, table: LossTable, *, at: Mapping[str, float] | None = None) -> Data:
     of_rows = {name: labels(table.frame, name) for name in spec.effects}
-    known = groups or {name: np.unique(names) for name, names in of_rows.items()}
+    groups = {name: np.unique(names) for name, names in of_rows.items()}
     law = spec.law
     law.check_fits(table, table.name)
     x, at = law.covariates(table, table.name), at or law.reference_point(table)
@@ -160,7 +154,7 @@ def make_data(
         x=x,
         at=at,
         observed=np.log(table.loss),
-        groups=known,
-        index={name: np.searchsorted(known[name], names) for name, names in of_rows.items()},
+        groups=groups,
+        index={name: np.searchsorted(groups[name], names) for name, names in of_rows.items()},
         order=order(table.frame) if spec.errors == "run" else None,
     )

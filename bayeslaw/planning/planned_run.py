@@ -171,7 +171,7 @@ def _draws(
     law, values = fit.extended(row.loc[[0] * 4].assign(tokens=tokens, replay=ratios))
     effect = effects.latent_effects(fit.draws, fit.spec.effects, row)[:, 0]
     if seed is not None:
-        effect = effect + planned_size_effects(fit, row, seed)[:, 0]
+        effect = effect + new_size_effects(fit, row, np.random.default_rng(seed))[:, 0]
     x = fit.covariates(row) if law.step(Departure) else {}
     base = {n: np.broadcast_to(x[n][..., 0], fit.count) for n in BASE_COVARIATES if n in x}
     if median:
@@ -187,27 +187,20 @@ def _draws(
 
 
 def deviations(fits: Sequence[Fit], run: PlannedRun) -> list[Deviations]:
-    """Deviation of a planned run from its latent loss in each domain.
-
-    Effects of new groups are correlated between domains that were fitted jointly; otherwise domains
-    are independent.
-    """
+    """Deviation of a planned run from its latent loss in each domain; domains are independent."""
     row, rng = run.row, np.random.default_rng(run.seed)
     domains = []
     for fit in fits:
         joined = {"noise": np.zeros(fit.count)}  # of a point fit they are zero
         for member, index, at in fit.by_member():
-            normals = _joint_normals(member, run.seed)
-            for name, part in _deviation(member, row, normals, rng).items():
+            for name, part in _deviation(member, row, rng).items():
                 joined.setdefault(name, np.zeros(fit.count))[at] = part[index]
         domains.append(Deviations(joined))
     return domains
 
 
-def _deviation(
-    fit: Posterior, row: pd.DataFrame, normals: Mapping[str, Floats], rng: np.random.Generator
-) -> dict[str, Floats]:
-    """Parts of the deviation of one domain; `normals` are those of its new groups, by level."""
+def _deviation(fit: Posterior, row: pd.DataFrame, rng: np.random.Generator) -> dict[str, Floats]:
+    """Parts of the deviation of one domain."""
     parts = {"noise": error_draws(fit, row, rng)[:, 0]}
     for level in fit.spec.effects:
         if effects.level(level).latent:
@@ -215,8 +208,7 @@ def _deviation(
         if effects.is_fitted(fit.draws, level, row)[0]:
             parts[level] = effects.draw(fit.draws, (level,), row, None)[:, 0]
         else:
-            z = normals[level] if level in normals else rng.standard_normal(fit.count)
-            parts[level] = fit.values()[f"tau_{level}"][:, 0] * z
+            parts[level] = fit.values()[f"tau_{level}"][:, 0] * rng.standard_normal(fit.count)
     return parts
 
 
@@ -231,27 +223,6 @@ def moving_size_effect(fit: Fit, run: PlannedRun) -> bool:
         too_few_sizes(member) and size not in effects.labels(member.table.frame, "size")
         for member in fit.members.values()
     )
-
-
-def planned_size_effects(fit: Posterior, frame: pd.DataFrame, seed: Sequence[int]) -> Floats:
-    """Effects of new sizes on log loss, shape (draws, rows); of joint fits they are correlated."""
-    drawn = new_size_effects(fit, frame, np.random.default_rng(seed))
-    normals = _joint_normals(fit, seed[0]).get("size")
-    if normals is None or len(frame) != 1 or effects.is_fitted(fit.draws, "size", frame)[0]:
-        return drawn
-    return fit.values()["tau_size"] * normals[:, None]
-
-
-def _joint_normals(fit: Posterior, seed: int) -> dict[str, Floats]:
-    """Standard normals of a new group of each level, (draws,), correlated as a joint fit says."""
-    name, place = fit.settings.get("joint"), fit.settings.get("place")
-    if name is None or place is None:
-        return {}
-    rng = np.random.default_rng([seed, int(name, 16)])
-    return {
-        level: rng.multivariate_normal(np.zeros(len(r)), r, fit.count, method="eigh")[:, place]
-        for level, r in fit.settings["correlation"].items()
-    }
 
 
 def spread(
@@ -310,7 +281,7 @@ def _latent_parts(fit: Posterior, row: pd.DataFrame, seed: Sequence[int]) -> dic
         "parameters": law,
         BASE.name: fitted - law,
         "discrepancy": np.log(fit.latent(row))[:, 0] - fitted,
-        "size": planned_size_effects(fit, row, seed)[:, 0],
+        "size": new_size_effects(fit, row, np.random.default_rng(seed))[:, 0],
     }
 
 

@@ -32,7 +32,7 @@ WIDE = {"COLUMNS": "88", "TERM": "dumb"}
 API = {
     "Tables": "read_table from_frame example_table grid locate LossTable",
     "Laws and priors": "load_law Law Prior",
-    "Fits": "fit fit_joint pymc_model Posterior Pool load fit_huber PointFit write_coefficients",
+    "Fits": "fit pymc_model Posterior Pool load fit_huber PointFit write_coefficients",
     "Forecasts and scores": "Forecast score compare register verify Verification",
     "Checks and cross-validation": "check Check calibrate Calibration backtest"
     " read_backtest Backtest loo cross_validate Elpd StackedForecast",
