@@ -3,8 +3,9 @@
 Usage: ``python data/convert.py SHARED_DIR``, where SHARED_DIR holds the source tables
 ``delphi_cpt_p33m67.csv``, ``delphi_cpt_replay_k020.csv``, ``delphi_replay_large.csv``,
 ``delphi_clean_isotoken.csv``, ``olmo_ladder.csv``, ``gadre_overtraining.csv``,
-``data_constrained.csv``, ``finetuning_rectified.csv``, ``multipowerlaw_curves.csv`` and
-``starcoder_two_phase.csv``. Each result is checked, then written beside this file.
+``data_constrained.csv``, ``finetuning_rectified.csv``, ``multipowerlaw_curves.csv``,
+``starcoder_two_phase.csv``, ``optimizers.csv`` and ``routing_moe_final.csv``. Each result is
+checked, then written beside this file.
 """
 
 import sys
@@ -95,6 +96,20 @@ def starcoder(source):
     return table.assign(ptpp=(table["pretrain_tokens"] / table["params"]).round(4))
 
 
+def optimizers(source):
+    """Name the runs of the optimizer sweep."""
+    table = source.rename(columns={"chinchilla": "chinchilla_multiple"}).drop(columns="flops")
+    names = table["scale"], table["optimizer"], table["chinchilla_multiple"].astype(str) + "x"
+    return table.assign(run=names[0] + "-" + names[1] + "-" + names[2])
+
+
+def routing(source):
+    """Final losses of routed models; ``params`` is the active count."""
+    assert (source["params_total"] == source["params_total"].round()).all()
+    table = source.drop(columns=["flops", "hyper_id", "ptpp"])
+    return table.astype({"params_total": "int64"})
+
+
 def write(table, name, rows, key=LOSSES):
     """Check a table and write it.
 
@@ -121,7 +136,8 @@ def write(table, name, rows, key=LOSSES):
     assert (table[table.columns.intersection(counts)] > 0).all(axis=None), name
     assert not table.duplicated(key).any(), name
     if key == LOSSES:
-        one = table.groupby("run")[["params", "tokens", "ptpp"]].nunique()
+        known = table.columns.intersection(["params", "tokens", "ptpp"])
+        one = table.groupby("run")[list(known)].nunique()
         assert (one == 1).all(axis=None), name
     order = [c for c in ("train_set", "params", "tokens", *key) if c in table]
     path = HERE / name
@@ -149,6 +165,8 @@ def main(shared):
     write(thinned, "multipowerlaw/curves.csv", 2571, ["run", "step"])
     phases = starcoder(pd.read_csv(shared / "starcoder_two_phase.csv"))
     write(phases.assign(role="target"), "starcoder/phases.csv", 143, ["run"])
+    write(optimizers(pd.read_csv(shared / "optimizers.csv")), "optimizers/losses.csv", 96)
+    write(routing(pd.read_csv(shared / "routing_moe_final.csv")), "routing_moe/final.csv", 223)
 
 
 if __name__ == "__main__":
