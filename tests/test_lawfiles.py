@@ -10,13 +10,13 @@ import pytest
 from matplotlib.mathtext import MathTextParser
 from scipy import stats
 
-from bayeslaw import FileError, LawError, Prior, load_law
+from bayeslaw import FileError, LawError, Prior, fit_huber, load_law, read_table
 from bayeslaw.common.files import models_dir
 from bayeslaw.laws.lawfiles import parse_law, restored_law, stored_law
 from bayeslaw.laws.priors import override, read_priors
 from bayeslaw.laws.terms import Term
 from bayeslaw.model.spec import make_spec
-from tests.support import DESIGN
+from tests.support import DATA, DESIGN
 
 CHINCHILLA = (models_dir() / "chinchilla.toml").read_text()
 SKALING = (models_dir() / "skaling.toml").read_text()
@@ -46,6 +46,17 @@ def test_a_stored_law_comes_back(path):
     law = load_law(path)
     assert restored_law(stored_law(law)) == law == load_law(path.stem)
     assert law.name == path.stem
+
+
+def test_the_law_of_routed_models_fits_their_table():
+    """Total over active parameters explains what active parameters alone leave."""
+    folder = DATA / "routing_moe"
+    where = "router in ['Dense', 'S-Base'] and k == 1 and routing_frequency == .5"
+    ratio = {"ptpp": "params_total / params"}
+    table = read_table(folder / "final.csv", columns=ratio, where=f"{where} and step == 249000")
+    for law, least, most in (("chinchilla", 0.05, 0.2), (folder / "routed.toml", 0, 0.01)):
+        fitted = fit_huber(law, table, starts=200, polish=8).forecast(table)["prediction"]
+        assert least < np.sqrt(np.mean(np.log(fitted / table.loss) ** 2)) < most
 
 
 def test_bounds_as_published():
