@@ -206,41 +206,57 @@ def by_design(rows: pd.DataFrame) -> Tables:
     rows = rows.assign(far=far, failed=rows["gate"] != "passed", error=rows["error"].abs())
 
     def means(keys: list[str]) -> pd.DataFrame:
-        each = rows.groupby([*keys, "source"], observed=True)
-        # A source counts once, however many tables and rows it has.
-        by_source = each.agg(
-            width=("width_90", "median"),
-            inside=("inside_90", "mean"),
-            error=("error", "median"),
-            crps=("crps", "mean"),
-            failed=("failed", "mean"),
-            losses=("error", "size"),
-        )
-        groups = by_source.groupby(level=keys, observed=True)
-        least = by_source["inside"].unstack("source")
-        return groups.agg("mean").assign(
-            losses=groups["losses"].sum(),
-            narrowest=groups["width"].min(),
-            widest=groups["width"].max(),
-            least=least.min(axis=1),
-            worst=least.idxmin(axis=1),
+        """Over sources, each of which counts once, however many tables and rows it has."""
+        groups = rows.groupby([*keys, "source"], observed=True)
+        middle = groups[["width_90", "error"]].median()
+        each = middle.join(groups[["inside_90", "crps", "failed"]].mean())
+        inside = each["inside_90"].unstack("source")
+        return (
+            each.groupby(level=keys, observed=True)
+            .mean()
+            .assign(
+                least=inside.min(axis=1),
+                worst=inside.idxmin(axis=1),
+                sources=inside.count(axis=1),
+                losses=rows.groupby(keys, observed=True).size(),
+            )
         )
 
-    pooled = rows.groupby(["rows", "place", "source"])
+    found = means(["place", "far", "rows"])
+    text = (100 * found[["width_90", "inside_90", "least"]]).round(0).astype(int).astype(str)
+    sources = rows.groupby(["place", "rows", "source"])
+    columns = ["inside_90", "width_90", "params_decades", "tokens_decades"]
     return {
-        "by runs, place and distance": means(["rows", "place", "far"]),
-        "by runs and place": means(["rows", "place"]),
-        "by source": pooled[["inside_90", "width_90", "params_decades", "tokens_decades"]].mean(),
+        "by place, distance and runs": found,
+        "in percent: width, inside, least": text.agg(", ".join, axis=1).unstack("rows"),
+        "by place and runs": means(["place", "rows"]),
+        "by source": sources[columns].mean(),
+        "rule": rule(rows[rows["decades"] > 0]),
     }
+
+
+def rule(rows: pd.DataFrame) -> pd.DataFrame:
+    """Width as a product of powers, by least squares of logs, and the factor that a source needs.
+
+    Each source weighs the same in each design.
+    """
+    names = ["decades", "rows", "params_decades"]
+    root = rows.groupby(["rows", "place", "source"])["error"].transform("size").to_numpy() ** -0.5
+    logs = np.column_stack([np.ones(len(rows)), np.log(rows[names])])
+    width = np.log(rows["width_90"])
+    found = np.linalg.lstsq(logs * root[:, None], width * root)[0]
+    factors = np.exp((width - logs @ found).groupby(rows["source"]).mean())
+    powers = pd.Series([np.exp(found[0]), *found[1:]], ["constant", *names])
+    return pd.concat([powers, factors]).to_frame("value")
 
 
 def placed(fit: bl.Posterior, test: bl.LossTable, levels: tuple[int, ...]) -> pd.DataFrame:
     """Scores of each test row, its position, and what failed of the convergence check."""
     forecast = fit.accepted(unconverged=True).forecast(test)
-    rows = by_row(forecast.samples, test, levels)
     columns = ["position", "decades", "beyond_params", "beyond_tokens"]
-    rows[columns] = forecast.positions[columns].to_numpy()
-    return rows.assign(gate="; ".join(fit.convergence.failures) or "passed")
+    places = forecast.positions[columns].reset_index(drop=True)
+    gate = "; ".join(fit.convergence.failures) or "passed"
+    return by_row(forecast.samples, test, levels).join(places).assign(gate=gate)
 
 
 @experiment(by_design, bench=None)
@@ -263,7 +279,9 @@ def runs(options: Namespace) -> Jobs:
 
         def job(few: bl.LossTable = few, test: bl.LossTable = test, about: dict = about) -> Rows:
             settings = {"draws": 500, "retry": False} | options.settings
-            return placed(bl.fit(LAW, few, **settings), test, (50, 90)).assign(**about)
+            rows = placed(bl.fit(LAW, few, **settings), test, (90,))
+            rows = rows.drop(columns=["position", "beyond_params", "beyond_tokens"])
+            return rows.assign(**about).round(4)
 
         yield {"table": name, "place": place, "sizes": design[0], "per_size": design[1]}, job
 
