@@ -203,13 +203,13 @@ def ranges(folder: Path | None) -> Iterator[tuple[str, str, str, bl.LossTable, b
 def by_design(rows: pd.DataFrame) -> Tables:
     """Width, coverage and its least by source, by the runs' number and place, and by distance."""
     far = pd.cut(rows["decades"], FAR, labels=FAR_NAMES, include_lowest=True)
-    rows = rows.assign(far=far, failed=rows["gate"] != "passed", error=rows["error"].abs())
+    rows = rows.assign(far=far, error=rows["error"].abs())
 
     def means(keys: list[str]) -> pd.DataFrame:
         """Over sources, each of which counts once, however many tables and rows it has."""
         groups = rows.groupby([*keys, "source"], observed=True)
         middle = groups[["width_90", "error"]].median()
-        each = middle.join(groups[["inside_90", "crps", "failed"]].mean())
+        each = middle.join(groups[["inside_90", "crps"]].mean())
         inside = each["inside_90"].unstack("source")
         return (
             each.groupby(level=keys, observed=True)
@@ -224,13 +224,17 @@ def by_design(rows: pd.DataFrame) -> Tables:
 
     found = means(["place", "far", "rows"])
     text = (100 * found[["width_90", "inside_90", "least"]]).round(0).astype(int).astype(str)
-    sources = rows.groupby(["place", "rows", "source"])
-    columns = ["inside_90", "width_90", "params_decades", "tokens_decades"]
+    spans = ["width_90", "inside_90", "params_decades", "tokens_decades"]
+    tables = rows.groupby(["place", "rows", "table"])
+    by_table = tables[spans].mean()
+    failed = (tables["gate"].first() != "passed").groupby(["place", "rows"])
     return {
         "by place, distance and runs": found,
-        "in percent: width, inside, least": text.agg(", ".join, axis=1).unstack("rows"),
+        "in percent: width, inside, least": text.agg("/".join, axis=1).unstack("rows"),
         "by place and runs": means(["place", "rows"]),
-        "by source": sources[columns].mean(),
+        "by source": rows.groupby(["place", "rows", "source"])[spans].mean(),
+        "tables of which a fifth is outside": by_table[by_table["inside_90"] < 0.8],
+        "fits that fail the convergence check": failed.agg(["sum", "size"]),
         "rule": rule(rows[rows["decades"] > 0]),
     }
 
