@@ -1,6 +1,15 @@
 """Measured results, a function for each: `python -m benchmarks NAME`."""
 
-from benchmarks import calibration, columns, held_out, huber, pictures, plans, speed  # noqa: F401
+from benchmarks import (  # noqa: F401
+    calibration,
+    columns,
+    held_out,
+    huber,
+    pictures,
+    plans,
+    powers,
+    speed,
+)
 from benchmarks.runner import EXPERIMENTS
 
 __all__ = ["EXPERIMENTS"]

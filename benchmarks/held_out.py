@@ -1,18 +1,19 @@
 """Coverage and scores of forecasts on held-out rows of real tables: ways, sizes, runs, distance."""
 
 import dataclasses
+import re
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain, product
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 import bayeslaw as bl
-from bayeslaw.inference.fitting import refit
 from benchmarks.methods import UNSUITED, WAYS, by_row, measured, scored
-from benchmarks.runner import Jobs, Tables, experiment
+from benchmarks.runner import Jobs, Rows, Tables, experiment
 from benchmarks.splits import Split, adapted, benched, ratios, shipped
 
 GROUPS = ["source", "law", "way"]
@@ -158,106 +159,135 @@ def left_out(options: Namespace) -> Jobs:
 
 # -- by the number of runs ---------------------------------------------------------------------
 
-FEW_RUNS = (
-    "delphi",
-    "olmo c4_en",
-    "olmo dolma_books",
-    "olmo dolma_wiki",
-    "gadre c4_original",
-    "gadre rpj",
-)
-SIZES, PER_SIZE, SEEDS = (2, 3, 4, 7), (2, 3, 5), range(5)
-"""Sizes kept, runs kept of each, where there are as many, and seeds of what is kept."""
-RUNS_KEY = ["table", "sizes", "per_size", "seed"]
+DESIGNS = ((3, 2), (4, 3), (2, 2), (4, 2))
+"""Sizes, and token counts of each."""
+FAR = (0.0, 0.5, 1.0, 1.5, np.inf)
+FAR_NAMES = ("to .5", ".5 to 1", "1 to 1.5", "above 1.5")
 
 
-def thinned(train: bl.LossTable, sizes: int, per_size: int, seed: int) -> bl.LossTable:
-    """The training rows of some sizes, and some of each, with the ends of both among them."""
-    rng, frame = np.random.default_rng(seed), train.frame
-    kept: list[int] = []
-    for size in ends_first(np.unique(frame["params"]), rng)[:sizes]:
-        own = frame.index[frame["params"] == size]
-        ordered = own[np.argsort(frame.loc[own, "tokens"], kind="stable")]
-        order = np.random.default_rng([seed, int(size)])  # the same whichever sizes are kept
-        kept += [*ends_first(ordered.to_numpy(), order)[:per_size]]
-    return bl.LossTable(frame.loc[sorted(kept)].reset_index(drop=True), train.baselines)
+def spaced(values: np.ndarray, k: int) -> np.ndarray:
+    """Both ends of the values, and those nearest to geometric spacing between them."""
+    chosen: list[float] = []
+    marks = np.geomspace(values.min(), values.max(), k)
+    for mark in marks[[0, -1, *range(1, k - 1)]]:  # no mark takes the value of an end
+        left = values[~np.isin(values, chosen)]
+        chosen.append(left[np.abs(np.log(left / mark)).argmin()])
+    return np.sort(chosen)
 
 
-def ends_first(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Last, first, then the others at random: fewer runs are not farther from the forecast."""
-    return np.r_[values[-1:], values[:-1][:1], rng.permutation(values[1:-1].copy())]
+def designed(table: bl.LossTable, sizes: int, per_size: int, place: str) -> bl.LossTable | None:
+    """Rows of a design, or nothing where the table has too few sizes or token counts."""
+    frame = table.frame.drop_duplicates(["params", "tokens"])
+    counts = frame.groupby("params").size()
+    enough = counts.index[counts >= per_size].to_numpy()
+    if len(enough) < sizes:
+        return None
+    chosen = enough[:sizes] if place == "smallest" else spaced(enough, sizes)
+    own = (frame[frame["params"] == n] for n in chosen)
+    kept = [f[f["tokens"].isin(spaced(f["tokens"].to_numpy(), per_size))] for f in own]
+    return bl.LossTable(pd.concat(kept, ignore_index=True), table.baselines)
 
 
-def thinnings(train: bl.LossTable) -> list[tuple[int, int, int]]:
-    """Sizes, runs of a size, and seed of every thinning of a table, each set of rows once."""
-    counts = train.frame.groupby("params").size()
-    sizes = sorted({min(n, len(counts)) for n in SIZES})
-    found: dict[tuple, tuple[int, int, int]] = {}
-    for n, seed, k in product(sizes, SEEDS, sorted({min(k, counts.max()) for k in PER_SIZE})):
-        frame = thinned(train, n, k, seed).frame
-        rows = frozenset(zip(frame["params"], frame["tokens"], frame["loss"], strict=True))
-        found.setdefault((n, k, rows), (n, int(k), seed))
-    return sorted(found.values(), key=lambda case: (case[2], *case[:2]))
+def ranges(folder: Path | None) -> Iterator[tuple[str, str, str, bl.LossTable, bl.LossTable]]:
+    """Place, name, source, rows that a design may have, and rows among which are the held out."""
+    splits = [s for s in chain(shipped(), benched(folder)) if LAW in s[-1]]
+    tables = pd.Series([re.sub("-(larger|longer|ptpp|compute).*", "", s[0]) for s in splits])
+    for table, places in tables.groupby(tables, sort=False).groups.items():
+        frames = [part.frame for i in places for part in splits[i][2:4]]
+        rows = bl.from_frame(pd.concat(frames, ignore_index=True).drop_duplicates(), table)
+        yield "smallest", table, splits[places[0]][1], rows, rows
+    for name, source, train, test, _ in splits:
+        yield "spread", name, source, train, test
 
 
-def by_number(rows: pd.DataFrame) -> Tables:
-    """Width, coverage, error and share of failed fits by numbers of runs; a summary in percent."""
-    rows = rows.assign(
-        failed=rows["gate"] != "passed",
-        error=rows["error"].abs(),
-        log_width=np.log(rows["width_90"]),
-        fit=rows[RUNS_KEY].astype(str).agg(" ".join, axis=1),
-    )
+def by_design(rows: pd.DataFrame) -> Tables:
+    """Width, coverage and its least by source, by the runs' number and place, and by distance."""
+    far = pd.cut(rows["decades"], FAR, labels=FAR_NAMES, include_lowest=True)
+    rows = rows.assign(far=far, error=rows["error"].abs())
 
-    def means(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-        groups = rows.groupby(keys)
-        found = groups[["rows", "inside_90", "failed"]].mean()
-        return found.assign(
-            fits=groups["fit"].nunique(),
-            losses=groups.size(),
-            width=np.exp(groups["log_width"].mean()),
-            median_error=groups["error"].median(),
-            nine_of_ten_below=groups["error"].quantile(0.9),
+    def means(keys: list[str]) -> pd.DataFrame:
+        """Over sources, each of which counts once, however many tables and rows it has."""
+        groups = rows.groupby([*keys, "source"], observed=True)
+        middle = groups[["width_90", "error"]].median()
+        each = middle.join(groups[["inside_90", "crps"]].mean())
+        inside = each["inside_90"].unstack("source")
+        return (
+            each.groupby(level=keys, observed=True)
+            .mean()
+            .assign(
+                least=inside.min(axis=1),
+                worst=inside.idxmin(axis=1),
+                sources=inside.count(axis=1),
+                losses=rows.groupby(keys, observed=True).size(),
+            )
         )
 
-    labelled = {}
-    for column, few in (("sizes", (2, 3, 4)), ("per_size", (2, 3))):
-        most = rows[column] == rows.groupby("table")[column].transform("max")
-        labels = rows[column].where(rows[column].isin(few)).astype("Int64").astype("string")
-        labelled[column] = labels.where(~most, "all")
-    percent = rows.assign(**labelled).dropna(subset=[*labelled])
-    found = 100 * means(percent, [*labelled, "source"])[["width", "inside_90", "median_error"]]
-    digits = {"width": 1, "inside_90": 0, "median_error": 1}
-    texts = pd.DataFrame({c: found[c].map(f"{{:.{n}f}}".format) for c, n in digits.items()})
-    sources = ", ".join(sorted(set(rows["source"])))
+    found = means(["place", "far", "rows"])
+    text = (100 * found[["width_90", "inside_90", "least"]]).round(0).astype(int).astype(str)
+    spans = ["width_90", "inside_90", "params_decades", "tokens_decades"]
+    tables = rows.groupby(["place", "rows", "table"])
+    by_table = tables[spans].mean()
+    failed = (tables["gate"].first() != "passed").groupby(["place", "rows"])
     return {
-        "by number": means(rows, ["source", "sizes", "per_size"]),
-        f"in percent: {sources}": texts.groupby(level=[*labelled], sort=False).agg(", ".join),
+        "by place, distance and runs": found,
+        "in percent: width, inside, least": text.agg("/".join, axis=1).unstack("rows"),
+        "by place and runs": means(["place", "rows"]),
+        "by source": rows.groupby(["place", "rows", "source"])[spans].mean(),
+        "tables of which a fifth is outside": by_table[by_table["inside_90"] < 0.8],
+        "fits that fail the convergence check": failed.agg(["sum", "size"]),
+        "rule": rule(rows[rows["decades"] > 0]),
     }
 
 
-@experiment(by_number)
+def rule(rows: pd.DataFrame) -> pd.DataFrame:
+    """Width as a product of powers, by least squares of logs, and the factor that a source needs.
+
+    Each source weighs the same in each design.
+    """
+    names = ["decades", "rows", "params_decades"]
+    root = rows.groupby(["rows", "place", "source"])["error"].transform("size").to_numpy() ** -0.5
+    logs = np.column_stack([np.ones(len(rows)), np.log(rows[names])])
+    width = np.log(rows["width_90"])
+    found = np.linalg.lstsq(logs * root[:, None], width * root)[0]
+    factors = np.exp((width - logs @ found).groupby(rows["source"]).mean())
+    powers = pd.Series([np.exp(found[0]), *found[1:]], ["constant", *names])
+    return pd.concat([powers, factors]).to_frame("value")
+
+
+def placed(fit: bl.Posterior, test: bl.LossTable, levels: tuple[int, ...]) -> pd.DataFrame:
+    """Scores of each test row, its position, and what failed of the convergence check."""
+    forecast = fit.accepted(unconverged=True).forecast(test)
+    columns = ["position", "decades", "beyond_params", "beyond_tokens"]
+    places = forecast.positions[columns].reset_index(drop=True)
+    gate = "; ".join(fit.convergence.failures) or "passed"
+    return by_row(forecast.samples, test, levels).join(places).assign(gate=gate)
+
+
+@experiment(by_design, bench=None)
 def runs(options: Namespace) -> Jobs:
-    """Width and coverage by the number of runs: a few sizes of the training rows, a few of each."""
-    chosen = [split for split in shipped() if split[0] in FEW_RUNS]
-    todo = [(split, case) for split in chosen for case in thinnings(split[2])]
-    settings = {"discrepancy": "auto", "effects": "auto", "chains": 4, "draws": 500}
-    settings |= {key: value for key, value in options.settings.items() if key != "retry"}
-    for (name, source, train, test, _), case in sorted(todo, key=lambda pair: pair[1][2]):
+    """Width and coverage by the number of runs and where they lie: smallest sizes, or spread."""
+    cases = [(d, *each) for d in DESIGNS for each in ranges(options.bench)]
+    for design, place, name, source, train, test in cases:
+        few = designed(train, *design, place)
+        if few is None:
+            continue
+        own = np.log10(few.frame[["params", "tokens"]])
+        if place == "smallest":
+            larger = test.frame[test.frame["params"] > few.frame["params"].max()]
+            test = bl.LossTable(larger.reset_index(drop=True), test.baselines)
+        if not len(test):
+            continue
 
-        def job(
-            source: str = source,
-            train: bl.LossTable = train,
-            test: bl.LossTable = test,
-            case: tuple[int, int, int] = case,
-        ) -> pd.DataFrame:
-            fewer = thinned(train, *case)
-            fit = refit(LAW, fewer, 0, **settings).accepted(unconverged=True)
-            rows = by_row(fit.forecast(test).samples, test)
-            gate = "; ".join(fit.convergence.failures) or "passed"
-            return rows.assign(source=source, rows=len(fewer), gate=gate)
+        about = {"source": source, "rows": len(few)}
+        about |= {f"{name}_decades": np.ptp(values) for name, values in own.items()}
 
-        yield dict(zip(RUNS_KEY, (name, *case), strict=True)), job
+        def job(few: bl.LossTable = few, test: bl.LossTable = test, about: dict = about) -> Rows:
+            settings = {"draws": 500, "retry": False} | options.settings
+            rows = placed(bl.fit(LAW, few, **settings), test, (90,))
+            rows = rows.drop(columns=["position", "beyond_params", "beyond_tokens"])
+            return rows.assign(**about).round(4)
+
+        yield {"table": name, "place": place, "sizes": design[0], "per_size": design[1]}, job
 
 
 # -- by distance -------------------------------------------------------------------------------
@@ -292,13 +322,8 @@ def distance(options: Namespace) -> Jobs:
         def job(
             source: str = source, train: bl.LossTable = train, test: bl.LossTable = test
         ) -> pd.DataFrame:
-            found = bl.fit(LAW, train, **options.settings).accepted(unconverged=True)
-            forecast = found.forecast(test)
-            rows = by_row(forecast.samples, test, (50, 80, 90))
-            place = ["position", "decades", "beyond_params", "beyond_tokens"]
-            rows[place] = forecast.positions[place].to_numpy()
-            gate = "; ".join(found.convergence.failures) or "passed"
-            return rows.assign(source=source, gate=gate)
+            fit = bl.fit(LAW, train, **options.settings)
+            return placed(fit, test, (50, 80, 90)).assign(source=source)
 
         if LAW in laws:
             yield {"table": name}, job
