@@ -104,7 +104,9 @@ FITS: dict[str, Callable[[], Any]] = {
         discrepancy="curvature",
     ),
     # Noise, priors, effects, columns.
-    "runs": lambda: short("chinchilla", support.grouped(0).frame.drop(columns="base")),
+    "runs": lambda: short(
+        "chinchilla", support.grouped(0).frame.drop(columns="base"), errors="independent"
+    ),
     "skewed": skewed,
     "floor_in_nats": lambda: short(
         "chinchilla", support.small().frame, priors={"E": "LogNormal(median=1.2, sigma=0.6)"}

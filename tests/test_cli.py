@@ -254,7 +254,7 @@ MISTAKES = {
         "--at 8,30": "--at 8,30: give numbers",
         "--source walk.nc --explore a.html": "--explore shows one target and one source",
         "--baseline 1,2,3": "give a loss, or a loss and its sd",
-        "--replay .9": "no plan within the evidence",
+        "--replay 1": "no plan within the evidence",
     },
     "report small.csv": {
         "--law chinchilla --compare form9": "unknown law 'form9'",
@@ -380,8 +380,8 @@ def test_check_says_first_that_the_bands_failed():
     ("replay", "code", "words"),
     [
         (".2,.3,.4", 0, "Plan: feasible: "),
-        (".7", 1, "Plan: feasible, beyond the evidence: "),
-        (".7 --beyond-evidence", 0, "Plan: feasible, beyond the evidence: "),
+        (".8", 1, "Plan: feasible, beyond the evidence: "),
+        (".8 --beyond-evidence", 0, "Plan: feasible, beyond the evidence: "),
     ],
 )
 def test_the_exit_code_and_the_first_line_of_a_plan_have_the_verdict(replay, code, words):
