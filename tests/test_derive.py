@@ -24,7 +24,7 @@ from bayeslaw.derive.downstream import curves
 from bayeslaw.inference.pools import pair_draws
 from bayeslaw.laws.steps import Offset, Repetition, Tuning
 from bayeslaw.model.spec import make_spec
-from bayeslaw.tables.hull import MEASURED
+from bayeslaw.tables.hull import MEASURED_DECADES
 from tests.posteriors import GOOD, adapted
 from tests.support import CHINCHILLA, saved
 
@@ -117,7 +117,8 @@ def test_the_search_is_that_of_the_rows_and_as_far_beyond_as_bands_were_tested()
     fit = known(**CHINCHILLA)
     ratios = fit.table.frame["tokens"] / fit.table.frame["params"]
     found = derive.compute_optimal(fit, 1e21)
-    low, high = ratios.min() / 10 ** MEASURED["tokens"], ratios.max() * 10 ** MEASURED["tokens"]
+    reach = 10 ** MEASURED_DECADES["tokens"]
+    low, high = ratios.min() / reach, ratios.max() * reach
     assert found.notes[0] == f"searched {low:.4g} to {high:.4g} tokens per parameter"
     same = derive.compute_optimal(fit, 1e21, search=(low, high))
     assert same.to_frame().equals(found.to_frame())

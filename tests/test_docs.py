@@ -16,7 +16,7 @@ import typer
 
 import bayeslaw as bl
 from bayeslaw.cli.app import app
-from bayeslaw.laws.terms import FUNCTIONS, LETTERS
+from bayeslaw.laws.terms import FORMULA_FUNCTIONS, LETTERS
 from bayeslaw.model.discrepancy import (
     ADAPTATION_WALK,
     COUPLING_PRIOR,
@@ -26,7 +26,7 @@ from bayeslaw.model.discrepancy import (
     Curvature,
     WalkingExponents,
 )
-from bayeslaw.model.effects import LEVELS
+from bayeslaw.model.effects import GROUP_LEVELS
 from bayeslaw.model.spec import make_spec
 from benchmarks import EXPERIMENTS
 from tests.pages import DOCS, PAGES, agree, code_of, commands, faults, transcript
@@ -229,7 +229,7 @@ def test_the_glossary_has_every_parameter_of_a_fit():
     named = re.findall(r"`([\w*]+)`", (DOCS / "glossary.md").read_text())
     families = {name.split("_")[0] for name in named if "_" in name}
     for path, discrepancy in itertools.product(LAWS, ("auto", "curvature", "none")):
-        spec = make_spec(path.stem, discrepancy=discrepancy, effects=tuple(LEVELS))
+        spec = make_spec(path.stem, discrepancy=discrepancy, effects=tuple(GROUP_LEVELS))
         for name in (*spec.law.parameters, *spec.law.coordinates, *spec.likelihood.parameters):
             of_family = name.split("_")[0] in families or name.endswith("_ref")
             assert name in named or ("_" in name and of_family), name
@@ -241,7 +241,7 @@ def test_the_page_on_laws_names_every_covariate_and_function():
     (sentence,) = re.findall(r"^A formula has the covariates (.*?);", page, re.M | re.S)
     assert dict(re.findall(r"(\w) \(`(\w+)`", sentence)) == LETTERS
     functions = page[page.index("and `exp`") :].split(".", 1)[0]
-    assert re.findall(r"`(\w+)`", functions) == [*FUNCTIONS]
+    assert re.findall(r"`(\w+)`", functions) == [*FORMULA_FUNCTIONS]
 
 
 def test_the_maths_page_states_the_priors_of_the_code():

@@ -12,7 +12,7 @@ from scipy import integrate, stats
 
 import bayeslaw as bl
 from bayeslaw import Prior
-from bayeslaw.model.effects import LEVELS, RUN, Level
+from bayeslaw.model.effects import GROUP_LEVELS, RUN, Level
 from bayeslaw.model.noise import Normal
 from bayeslaw.model.spec import make_spec
 from tests.support import CHINCHILLA, ROOT, saved, small
@@ -191,6 +191,6 @@ def test_specs_come_back_from_a_file_or_say_what_it_cannot_hold(tmp_path):
 
 def test_a_levels_own_prior_is_used_unless_the_law_file_states_one(monkeypatch):
     own = Level("run", "run", prior=Prior("LogNormal", median=0.01, sigma=0.1))
-    monkeypatch.setitem(LEVELS, "run", own)
+    monkeypatch.setitem(GROUP_LEVELS, "run", own)
     assert make_spec("form1", effects=["run"]).priors["tau_run"] == own.prior
     assert make_spec("form1", effects=["lab"], priors="flat").priors["tau_lab"] == RUN.prior

@@ -17,7 +17,7 @@ from bayeslaw import TableError, fit_huber, grid, load_law, simulate
 from bayeslaw.common.files import models_dir
 from bayeslaw.huber.bases import base_table, for_table
 from bayeslaw.laws.deviations import START
-from bayeslaw.laws.law import CLIP
+from bayeslaw.laws.law import REPLAY_CLIP
 from bayeslaw.laws.lawfiles import for_columns
 from bayeslaw.laws.steps import Departure, Offset, Repetition, Tuning
 from bayeslaw.laws.terms import ORIGIN, Term
@@ -157,8 +157,10 @@ def test_replay_is_clipped_and_the_effective_exponent_has_a_floor_as_in_the_pape
     p = {**support.TRUTH, "C": 0.0, "A": 0.0, "E": 0.0}
     loss = law.loss(p, law.covariates(rows))
     assert loss[0] == loss[1] == loss[2]
-    assert loss[0] / loss[3] == pytest.approx((CLIP / (1 - CLIP)) ** support.TRUTH["nu"], rel=1e-12)
-    assert CLIP == 1e-9
+    assert loss[0] / loss[3] == pytest.approx(
+        (REPLAY_CLIP / (1 - REPLAY_CLIP)) ** support.TRUTH["nu"], rel=1e-12
+    )
+    assert REPLAY_CLIP == 1e-9
     law, d = load_law("form2"), np.array([1e3, 1e12])
     p = {**truth_of(law.parameters), "lambda_": 1.0, "zeta": 1e3, "A": 0.0, "C": 0.0, "nu": 0.0}
     loss = law.loss(p, law.covariates(grid(params=1e9, tokens=d, replay=0.5, ptpp=31)))
@@ -174,7 +176,7 @@ def test_the_token_unit_rescales_a_law_without_gate():
 
 
 def test_the_role_of_a_table_says_what_the_share_of_its_own_text_is(tmp_path):
-    mean, replay = DESIGN["replay"].mean(), DESIGN["replay"].clip(CLIP, 1 - CLIP)
+    mean, replay = DESIGN["replay"].mean(), DESIGN["replay"].clip(REPLAY_CLIP, 1 - REPLAY_CLIP)
     for role, own, there in (("source", replay, mean), ("target", 1 - replay, 1 - mean)):
         table = bl.from_frame(DESIGN.assign(loss=2.0, role=role))
         for name in ("mixture", "form1n", "transfer"):

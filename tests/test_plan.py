@@ -10,11 +10,11 @@ import pytest
 import bayeslaw as bl
 from bayeslaw import BayeslawError, PointFit, Pool, grid, load_law, plan, simulate
 from bayeslaw.huber.bases import for_table
-from bayeslaw.laws.law import CLIP
+from bayeslaw.laws.law import REPLAY_CLIP
 from bayeslaw.laws.terms import ORIGIN, Term
 from bayeslaw.model.discrepancy import Curvature
 from bayeslaw.planning import planned_run
-from bayeslaw.planning.grid import FAR, NODES, Curve, LawDraws, first
+from bayeslaw.planning.grid import FAR_BUDGETS, NEAR_BUDGETS, Curve, LawDraws, first
 from bayeslaw.planning.planned_run import PlannedRun, curve_of, deviations
 from bayeslaw.planning.planner import baseline_of
 from bayeslaw.planning.problem import Deviations, Limit, Problem, likeliest, monte_carlo, smallest
@@ -241,7 +241,7 @@ def test_a_loss_that_vanishes_without_tokens_does_not_meet_its_limit_there():
     assert by_law(curve, 1.0, [-16.0]) < 2
     loss = curve.loss([-np.inf, -16.0, least - 0.1, least + 0.1], [1.0])[:, 0, 0]
     np.testing.assert_allclose(loss, by_law(curve, 1.0, [least, least, least, least + 0.1])[:, 0])
-    nodes = np.concatenate([NODES, FAR])[:, None]
+    nodes = np.concatenate([NEAR_BUDGETS, FAR_BUDGETS])[:, None]
     (reached,) = first(lambda u: curve.along(u, 1.0) <= 2.5, nodes)
     assert curve.loss([reached], [1.0])[0, 0, 0] == pytest.approx(2.5)
     assert reached > np.log(20)
@@ -407,7 +407,7 @@ def test_limits_on_measured_losses_have_the_noise_of_a_run_and_a_seed(fits, foun
         assert each.latent.tokens == each.measured.tokens == each.tokens
 
 
-@pytest.mark.parametrize("replay", [0.0, CLIP, 1 - CLIP, 1.0])
+@pytest.mark.parametrize("replay", [0.0, REPLAY_CLIP, 1 - REPLAY_CLIP, 1.0])
 def test_plans_at_the_ends_of_the_replay_range(replay):
     """Pure adaptation, and pure replay, on laws that allow them."""
     p = {"E": 1.5, "A": 0.0, "alpha": 0.3, "B": 50.0, "beta": 0.25, "nu": 0.0}

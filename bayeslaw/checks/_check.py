@@ -34,7 +34,7 @@ from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import innovations, residual
 from bayeslaw.model import effects
-from bayeslaw.tables.hull import NEAR, axes, decades, displacement
+from bayeslaw.tables.hull import NEAR_DECADES, axes, decades, displacement
 from bayeslaw.tables.table import LossTable, frame_of, subset
 from bayeslaw.tables.validation import COVARIATES, canonical, check_rows, row_numbers, same_rows
 
@@ -161,7 +161,7 @@ def cuts(table: LossTable, columns: tuple[str, ...], rows: pd.DataFrame | None) 
     if rows is not None:
         away = displacement(points, axes(rows, columns))
         mean = away.mean(axis=0)
-        if np.linalg.norm(mean) > NEAR:
+        if np.linalg.norm(mean) > NEAR_DECADES:
             along, asked = mean, float(np.median(np.linalg.norm(away, axis=1)))
     # Rounded, so that rows of one budget are held out together.
     place = np.round(points @ (along / np.linalg.norm(along)), 6)

@@ -20,11 +20,11 @@ from bayeslaw.common.shown import Block, Note, Severity, Showing, Shown
 from bayeslaw.inference.pools import Fit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import covariance
-from bayeslaw.laws.law import STEP
+from bayeslaw.laws.law import IMAGINARY_STEP
 from bayeslaw.model.effects import SIZE
 from bayeslaw.model.prior import draw_parameters
 from bayeslaw.tables.covariates import TABLE
-from bayeslaw.tables.hull import BEYOND, NEAR, evidence, in_words, locate
+from bayeslaw.tables.hull import BEYOND_PREFIX, NEAR_DECADES, evidence, in_words, locate
 from bayeslaw.tables.validation import COVARIATES
 
 SEVERITIES = ("ok", "caution", "no evidence", "refuse")
@@ -127,7 +127,7 @@ class Check(Showing):
 # -- distance from the training rows ---------------------------------------------------------------
 
 FEWEST_VALUES = 3  # with fewer values of a covariate no curvature along it is identified
-EXACT = (
+EXACT_LAW = (
     "The law is taken as exact (no discrepancy): beyond the training rows its bands ignore that "
     "measured losses deviate from the law. On 40 of 47 splits of public tables such bands held "
     "less than .8."
@@ -143,8 +143,8 @@ def judge_extrapolation(fit: Fit, rows: pd.DataFrame) -> Finding:
     values = {name: int(seen[name].nunique()) for name in COVARIATES if name in seen}
     words, levels = [], ["ok"]
     for name, count in values.items():
-        far = float(located[BEYOND + name].max()) if BEYOND + name in located else 0.0
-        if not far > NEAR:
+        far = float(located[BEYOND_PREFIX + name].max()) if BEYOND_PREFIX + name in located else 0.0
+        if not far > NEAR_DECADES:
             continue
         text = f"{TABLE[name].text} lies up to {far:.2g} decades beyond the training rows"
         level = "caution"
@@ -167,9 +167,9 @@ def judge_extrapolation(fit: Fit, rows: pd.DataFrame) -> Finding:
     level, text = evidence(located, fit.columns, refuse=not fit.accepts_beyond)
     levels.append(level)
     words += [text] if text else []
-    if located["decades"].max() > NEAR and not first.law.discrepancy_parameters:
+    if located["decades"].max() > NEAR_DECADES and not first.law.discrepancy_parameters:
         levels.append("caution")
-        words.append(EXACT)
+        words.append(EXACT_LAW)
     words.append(f"Rows to forecast: {in_words(located)}.")
     worst = max(levels, key=SEVERITIES.index)
     return Finding("extrapolation", worst, tuple(words), located, {"levels": values})
@@ -180,7 +180,7 @@ def judge_extrapolation(fit: Fit, rows: pd.DataFrame) -> Finding:
 # Singular values below which the data are less informative about a direction than the prior, and
 # below which they have less than a hundredth of its information (the square).
 WEAK, NONE = 1.0, 0.1
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+PRIOR_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 # Fraction of a forecast's variance from undetermined coordinates above which it is refused, and
 # from which it is reported: the band is then 5 % wider.
 MOST_PRIOR, SOME_PRIOR = 0.5, 0.1
@@ -235,9 +235,9 @@ def directions(
     def derivatives(name: str) -> Floats:
         columns = []
         for unit in np.eye(q[name].size):
-            moved = q | {name: q[name] + 1j * STEP * unit.reshape(q[name].shape)}
+            moved = q | {name: q[name] + 1j * IMAGINARY_STEP * unit.reshape(q[name].shape)}
             log_loss = np.log(law.loss(law.amounts(moved, fit.at), x, fit.at))
-            columns.append(log_loss.imag / STEP)
+            columns.append(log_loss.imag / IMAGINARY_STEP)
         return np.stack(columns, 1)
 
     total = covariance(fit)
@@ -260,7 +260,7 @@ def swing(fit: Posterior, name: str, prior: Floats, log_loss: Floats) -> tuple[F
     # The posterior is conditioned without a refit, by the 5 % of draws nearest to each value.
     drawn, count = fit.values()[name][:, 0], max(1, int(0.05 * len(log_loss)))
     # As many draws at each: a window of fixed width would be empty far from the posterior.
-    values = np.quantile(prior, QUANTILES)
+    values = np.quantile(prior, PRIOR_QUANTILES)
     near = [np.argsort(np.abs(drawn - value), kind="stable")[:count] for value in values]
     return values, np.stack([np.exp(np.median(log_loss[rows], 0)) for rows in near])
 
@@ -406,8 +406,8 @@ def judge_curvature(fit: Posterior, rows: pd.DataFrame | None) -> Finding | None
     if rows is not None:
         located, along = locate(fit.table, rows, fit.columns), fit.law.covariates_of
         followed = {c for name in strained.index for c in along[str(name)]}
-        away = {c: float(located[BEYOND + c].max()) for c in COVARIATES if c in followed}
-        if beyond := [TABLE[c].text for c, distance in away.items() if distance > NEAR]:
+        away = {c: float(located[BEYOND_PREFIX + c].max()) for c in COVARIATES if c in followed}
+        if beyond := [TABLE[c].text for c, distance in away.items() if distance > NEAR_DECADES]:
             level = "refuse"
             words.append(
                 f"A forecast beyond the {listed(beyond)} of the training rows extrapolates this "

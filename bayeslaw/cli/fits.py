@@ -94,7 +94,7 @@ def simulate(
 )
 def fit(
     *,
-    table: Path = opt.TABLE,
+    table: Path = opt.LOSS_TABLE,
     law: str | None = opt.LAW,
     source_table: Path | None = opt.SOURCE_TABLE,
     reading: opt.Reading,

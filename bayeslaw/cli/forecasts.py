@@ -8,7 +8,7 @@ import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli.app import Result, command
 from bayeslaw.cli.options import argument, option, output, query
-from bayeslaw.common.defaults import TOLERANCE
+from bayeslaw.common.defaults import COVARIATE_TOLERANCE
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
 
@@ -162,7 +162,8 @@ def verify(
     reading: opt.Reading,
     sha256: str | None = option("Hash that was published when the forecast was registered."),
     tolerance: float = option(
-        "Largest relative difference of a planned and a measured covariate.", default=TOLERANCE
+        "Largest relative difference of a planned and a measured covariate.",
+        default=COVARIATE_TOLERANCE,
     ),
 ) -> Shown:
     """Check a registered forecast, and score it on the losses measured so far.
@@ -195,7 +196,7 @@ def verify(
 )
 def backtest(
     *,
-    table: Path = opt.TABLE,
+    table: Path = opt.LOSS_TABLE,
     law: str | None = opt.LAW,
     source_table: Path | None = opt.SOURCE_TABLE,
     reading: opt.Reading,
@@ -280,7 +281,7 @@ def score(
 )
 def compare(
     *,
-    table: Path = opt.TABLE,
+    table: Path = opt.LOSS_TABLE,
     source: Path | None = option("Loss table of the source domain."),
     reading: opt.Reading,
     train: str | None = opt.TRAIN,

@@ -108,7 +108,7 @@ def refuse(where: str, /, **given: object) -> None:
 
 LAWS = ", ".join(sorted(path.stem for path in models_dir().glob("*.toml")))
 LAW = option(f"Law: {LAWS}, the path of a TOML file, or adaptation, a pool of laws.")
-TABLE = argument("Loss table, CSV or Parquet.")
+LOSS_TABLE = argument("Loss table, CSV or Parquet.")
 SOURCE = argument(
     "Loss table to fit first, or a posterior saved by `bayeslaw fit --out`.",
     metavar="TABLE_OR_POSTERIOR",
@@ -215,7 +215,7 @@ class Sampling:
 
 def covariates(text: str, option: str = "--grid") -> dict[str, Any]:
     """Parse covariates such as ``"params=8.1B tokens=1e9,1e10"``; labels are text."""
-    from bayeslaw.tables.validation import ALIASES, LABELS, count
+    from bayeslaw.tables.validation import ALIASES, LABEL_COLUMNS, count
 
     values: dict[str, Any] = {}
     how = "write it as 'params=8.1e9 tokens=1e9,1e10'."
@@ -225,7 +225,7 @@ def covariates(text: str, option: str = "--grid") -> dict[str, Any]:
         if column in values:
             raise TableError(f"{option}: {name!r} is there twice.")
         try:
-            read = str if column in LABELS else count
+            read = str if column in LABEL_COLUMNS else count
             values[column] = [read(value) for value in written.split(",")]
         except ValueError:
             raise TableError(f"{option}: cannot read {part!r}; {how}") from None

@@ -8,5 +8,5 @@ AUTO = "auto"
 """Discrepancy chosen by the kind of law."""
 DELTA = 0.02
 """The paper's Huber threshold, in log loss."""
-TOLERANCE = 1e-3
+COVARIATE_TOLERANCE = 1e-3
 """Largest relative difference between a planned covariate and a measured row's."""

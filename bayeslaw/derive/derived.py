@@ -20,13 +20,13 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.steps import Tuning
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
-from bayeslaw.tables.hull import BEYOND, evidence, in_words, locate
+from bayeslaw.tables.hull import BEYOND_PREFIX, evidence, in_words, locate
 from bayeslaw.tables.table import LossTable, write_frame
 from bayeslaw.tables.validation import canonical, check_rows
 
 DETERMINED = 10.0
 """Factor between the ends of a 90 % interval from which the number is not determined."""
-DIFFERENCE = 1e-4
+LOG_STEP = 1e-4
 """Step of the central differences, in log N or log D."""
 TITLES = {
     "accuracy": "Accuracy",
@@ -38,7 +38,7 @@ TITLES = {
     "rate": "Rate of least loss",
 }
 """Titles by the first of the numbers."""
-SHARE = 0.05
+LEAST_SHOWN_SHARE = 0.05
 """Least fraction of infinite, undefined or bounded draws that is shown."""
 WORDS = {"infinite": "infinite", "undefined": "undefined", "at_bound": "on bound"}
 
@@ -63,7 +63,9 @@ def judged(places: Places, *, refuse: bool = False) -> tuple[str, str]:
     """Level and words of the case that lies farthest beyond the evidence; see `bayeslaw.check`."""
     found = [("ok", "")]
     for name, rows in places.items():
-        columns = [c.removeprefix(BEYOND) for c in map(str, rows) if c.startswith(BEYOND)]
+        columns = [
+            c.removeprefix(BEYOND_PREFIX) for c in map(str, rows) if c.startswith(BEYOND_PREFIX)
+        ]
         if len(rows):
             level, text = evidence(rows, columns, refuse=refuse)
             found.append((level, f"{name}: {text}" if name and text else text))
@@ -180,7 +182,7 @@ class Derived(Showing):
         names = {f"{100 * level:g}": f"{100 * level:g} % interval" for level in levels}
 
         def remark(row: pd.Series) -> str:
-            shares = {word: row[c] for c, word in WORDS.items() if row[c] >= SHARE}
+            shares = {word: row[c] for c, word in WORDS.items() if row[c] >= LEAST_SHOWN_SHARE}
             return ", ".join(f"{100 * share:.3g} % {word}" for word, share in shares.items())
 
         columns = {c: frame[c] for c in self.cases.columns}
@@ -300,8 +302,8 @@ def local_exponents(posterior: Posterior, rows: LossTable | pd.DataFrame) -> Der
     exponents: dict[str, tuple[Floats, str]] = {}
     totals: dict[str, tuple[Floats, str]] = {}
     for along in [c for c in ("params", "tokens") if c in law.covariate_names]:
-        low, high = (logs({**x, along: x[along] + step}) for step in (-DIFFERENCE, DIFFERENCE))
-        slopes = {name: (low[name] - high[name]) / (2 * DIFFERENCE) for name in low}
+        low, high = (logs({**x, along: x[along] + step}) for step in (-LOG_STEP, LOG_STEP))
+        slopes = {name: (low[name] - high[name]) / (2 * LOG_STEP) for name in low}
         for term in law.terms:
             if term.covariates[0] == along:
                 slope = np.broadcast_to(slopes[term.leading], slopes["loss"].shape)

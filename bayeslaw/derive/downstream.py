@@ -26,15 +26,15 @@ from bayeslaw.tables.validation import COVARIATES, check_domain, label_texts, ro
 
 MIN_PAIRS = 8
 """Pairs that a curve of four parameters and its noise need."""
-NODES = (60, 40, 40)
+CURVE_NODES = (60, 40, 40)
 """Values of mid, log width and floor at which the posterior is evaluated."""
 ZOOMS, NEGLIGIBLE = 3, 1e-5
 """How often the grid closes in on the posterior, and the density, over its mode, beyond it."""
-EXACT = 1e-5
+LEAST_RMS = 1e-5
 """Least root mean square of the deviations, so that pairs exactly on a curve have a posterior."""
 OPPOSITE = 0.01
 """p-value of a rank correlation from which a note says that accuracy falls as the loss falls."""
-SHARE = 0.05
+LEAST_OUTSIDE_SHARE = 0.05
 """Fraction of the draws of a loss outside the pairs' losses from which a note says so."""
 
 
@@ -127,7 +127,7 @@ def accuracy(
             where = ", ".join(map(str, np.flatnonzero(refused)))
             notes.append(f"refused: rows {where}, whose loss lies outside {span}")
         outside = ((loss < x.min()) | (loss > x.max())).mean(0)
-        if (partly := ~refused & (outside >= SHARE)).any():
+        if (partly := ~refused & (outside >= LEAST_OUTSIDE_SHARE)).any():
             where = ", ".join(map(str, np.flatnonzero(partly)))
             notes.append(
                 f"rows {where}: up to {100 * outside[partly].max():.0f} % of the draws of the loss "
@@ -192,7 +192,7 @@ def curves(x: Floats, y: Floats, count: int, rng: np.random.Generator) -> Floats
     ]
     spans = limits
     for _ in range(1 + ZOOMS):
-        axes = [np.linspace(*span, k) for span, k in zip(spans, NODES, strict=True)]
+        axes = [np.linspace(*span, k) for span, k in zip(spans, CURVE_NODES, strict=True)]
         mid, log_width, floor = np.meshgrid(*axes, indexing="ij", sparse=True)
         rise = expit((mid - x) / np.exp(log_width))  # (mid, width, pair)
         log_density, *rest = _given(rise, floor, y)
@@ -227,7 +227,7 @@ def _given(rise: Floats, floor: Floats, y: Floats) -> tuple[Floats, ...]:
     cross = (rise @ y)[..., None] - floor * (rise * fall).sum(-1)[..., None]
     total = (y @ y) - 2 * floor * (fall @ y)[..., None] + floor**2 * (fall**2).sum(-1)[..., None]
     best = cross / of_rise
-    squares = np.maximum(total - cross * best, n * EXACT**2)
+    squares = np.maximum(total - cross * best, n * LEAST_RMS**2)
     scale = np.sqrt(squares / ((n - 1) * of_rise))
     below, above = stdtr(n - 1, (floor - best) / scale), stdtr(n - 1, (1 - best) / scale)
     with np.errstate(divide="ignore"):

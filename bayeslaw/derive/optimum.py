@@ -20,18 +20,18 @@ from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.common.errors import BayeslawError, LawError, TableWarning, argument
 from bayeslaw.common.formatting import percent
 from bayeslaw.common.progress import step
-from bayeslaw.derive.derived import SHARE, Derived, checked, derived, placed, quantile
+from bayeslaw.derive.derived import LEAST_SHOWN_SHARE, Derived, checked, derived, placed, quantile
 from bayeslaw.inference.pools import pair_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.steps import Departure, Factor
 from bayeslaw.planning.grid import LawDraws, minima
-from bayeslaw.tables.hull import MEASURED
+from bayeslaw.tables.hull import MEASURED_DECADES
 from bayeslaw.tables.table import grid
 from bayeslaw.tables.validation import check_units, label_texts
 
 FLOPS = 6.0
 """FLOPs per parameter and token."""
-WIDER = 10 ** MEASURED["tokens"]
+WIDER = 10 ** MEASURED_DECADES["tokens"]
 """Factor by which the range of tokens per parameter that is searched exceeds that of the rows.
 
 Bands were compared with measured losses as far out along D.
@@ -46,7 +46,7 @@ RATIO_STEP, FLOPS_STEP = 0.15, 1.0
 """Distance of grid points in log(D / N) and log C."""
 REFINED = 41
 """Grid points of log(D / N) about the best of two budgets, between which another is looked for."""
-EDGE = 1e-4
+BOUND_DISTANCE = 1e-4
 """Distance of a grid point beside each bound, so that a minimum near a bound is refined."""
 SECANTS, SETTLED = 20, 1e-7
 """Most secant steps to the budget that reaches a loss, and the change of log C that ends them."""
@@ -78,7 +78,7 @@ class Budgets:
         """Nodes of log(D / N), (points, 1): a grid and, at a budget, the kinks of the loss."""
         low, high = np.log(self.search)
         nodes = np.linspace(low, high, max(3, math.ceil((high - low) / RATIO_STEP) + 1))
-        nodes = np.concatenate([nodes, [low + EDGE, high - EDGE]])
+        nodes = np.concatenate([nodes, [low + BOUND_DISTANCE, high - BOUND_DISTANCE]])
         if log_flops is not None:
             # Walking exponents change at knots of N, D and D / N, where the loss may be least.
             log_nd, knots = log_flops - math.log(FLOPS), self.draws.knots
@@ -351,7 +351,7 @@ def on_bound(budgets: Budgets, flops: Sequence[float], log_ratio: Floats) -> lis
     ends = np.log(budgets.search)
     bound = np.isclose(log_ratio[..., None], ends, rtol=0, atol=1e-9)
     shares = bound.any(-1).mean(0)
-    if (share := float(shares.max())) < SHARE:
+    if (share := float(shares.max())) < LEAST_SHOWN_SHARE:
         return []
     at_low, at_high = bound.any((0, 1))
     low, high = budgets.search

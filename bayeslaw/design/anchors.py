@@ -34,13 +34,13 @@ GAINS = {
     "plan": "chosen to reduce the variance of the budget of the plan",
 }
 """Ways to choose runs."""
-MOST = 20
+MOST_RUNS = 20
 """Most runs under a budget if `k` is not given."""
 SLACK = 1 + 1e-9
 """Factor by which rounding may exceed the budget."""
 AROUND = np.linspace(-3.0, 3.0, 61)
 """Budgets around the plan's, e-folds."""
-NEAR, EVERY = np.linspace(-0.1, 0.1, 5), np.linspace(0.04, 0.96, 9)
+REPLAY_STEPS, REPLAY_GRID = np.linspace(-0.1, 0.1, 5), np.linspace(0.04, 0.96, 9)
 """Replay ratios next to the plan's, and others."""
 TRUTHS, PLANNED = 100, 400
 """Simulations, and draws in each."""
@@ -323,7 +323,7 @@ def choose_anchors(
 
     order = price.shuffled(seed)
     most = budget or math.inf
-    picks = price.choose((lambda _: order) if plan is None else rates, k or MOST, most)
+    picks = price.choose((lambda _: order) if plan is None else rates, k or MOST_RUNS, most)
     if not picks:
         least = price.further([]).min()
         raise BayeslawError(f"nothing to buy for {budget:.3g} FLOPs: the least costs {least:.3g}.")
@@ -374,7 +374,7 @@ def plan_after(
     rng = np.random.default_rng(0)
     atpp = plan.chosen.atpp * np.exp(AROUND)
     least, most = plan.replay_grid[[0, -1]]
-    ratios = np.unique(np.clip(np.r_[plan.chosen.replay + NEAR, EVERY], least, most))
+    ratios = np.unique(np.clip(np.r_[plan.chosen.replay + REPLAY_STEPS, REPLAY_GRID], least, most))
     chosen = rng.permutation(len(keep))[:PLANNED]
     problem = plan.problem.take(keep[chosen])
     with np.errstate(invalid="ignore", divide="ignore"):

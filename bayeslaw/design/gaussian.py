@@ -28,7 +28,7 @@ from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable, frame_of
 from bayeslaw.tables.validation import COVARIATES, IDENTITY, canonical, check_rows, same_rows
 
-DRAWS = 4000
+MOST_JOINT_DRAWS = 4000
 """Most posterior draws used."""
 
 
@@ -112,13 +112,13 @@ def joint_gaussian(
     `fits` are posteriors of the target domain and, if each run is measured in both, of the source
     domain. `targets` are rows whose log losses are the target quantities. A plan adds one: the
     smallest feasible budget at its replay ratio, or that of its most likely choice, in normal
-    scores, so that infinite budgets have finite values. The draws, at most `DRAWS`, are of the
-    plan's paired draws, or of the pairs of the fits.
+    scores, so that infinite budgets have finite values. The draws, at most `MOST_JOINT_DRAWS`, are
+    of the plan's paired draws, or of the pairs of the fits.
     """
     limits = [] if plan is None else [plan.problem.targets[0], plan.problem.source]
     index = [each.index for each in limits if each.index is not None] or pair_draws(fits)[0]
     count = len(index[0])
-    keep = np.unique(np.linspace(0, count - 1, min(DRAWS, count)).astype(int))
+    keep = np.unique(np.linspace(0, count - 1, min(MOST_JOINT_DRAWS, count)).astype(int))
     both = pd.concat(completed([frame, targets]), join="inner")
     measured, aims, noise = [], [], []
     # Without a source there is one fit for two indices.

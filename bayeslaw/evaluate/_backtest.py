@@ -27,11 +27,11 @@ from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.table import LossTable, read_frame, require_table, subset, write_frame
 from bayeslaw.tables.validation import COVARIATES
 
-ALONG = ("flops", "params", "tokens", "ptpp")
+SPLIT_COLUMNS = ("flops", "params", "tokens", "ptpp")
 """Quantities that a table may be cut along."""
-MAX_CUTS, MIN_FITTED = 5, 8
+MAX_CUTS, MIN_CUT_ROWS = 5, 8
 """Most cuts, and fewest rows to fit at one."""
-SCORES = {
+SUMMARIES = {
     "rows": ("loss", "size"),
     "error": ("error", lambda error: error.abs().median()),
     "bias": ("error", "mean"),
@@ -84,14 +84,14 @@ class Backtest(Showing):
 
     def summary(self) -> pd.DataFrame:
         """Scores by model: rows, median absolute error, coverage, mean width and CRPS."""
-        return self.rows.groupby("model", sort=False).agg(**SCORES).loc[[*self.models]]
+        return self.rows.groupby("model", sort=False).agg(**SUMMARIES).loc[[*self.models]]
 
     def by_distance(self) -> pd.DataFrame:
         """The same by model and decades beyond the cut: `least` and `most`, as in `BINS`."""
         edges = np.asarray(BINS)
         place = np.clip(np.searchsorted(edges, self.rows["decades"]) - 1, 0, len(edges) - 2)
         rows = self.rows.assign(least=edges[place], most=edges[place + 1])
-        return rows.groupby(["model", "least", "most"]).agg(**SCORES).loc[[*self.models]]
+        return rows.groupby(["model", "least", "most"]).agg(**SUMMARIES).loc[[*self.models]]
 
     def sentence(self) -> str:
         """What the backtest says of the model tested, in one sentence."""
@@ -252,8 +252,8 @@ def backtest(
         unknown.
     """
     require_table(table)
-    if along not in ALONG:
-        raise BayeslawError(unknown("quantity", along, ALONG))
+    if along not in SPLIT_COLUMNS:
+        raise BayeslawError(unknown("quantity", along, SPLIT_COLUMNS))
     if along != "flops" and along not in table.frame:
         raise TableError(f"{table.name}: no column {along!r} to cut along.")
     value = amount(table.frame, along)
@@ -293,11 +293,11 @@ def choose_cuts(table: LossTable, value: pd.Series, laws: Sequence[Law] = ()) ->
     enough = [
         cut
         for cut, params in before.items()
-        if len(params) >= MIN_FITTED and params.nunique() >= sizes
+        if len(params) >= MIN_CUT_ROWS and params.nunique() >= sizes
     ]
     if not enough:
         raise TableError(
-            f"{table.name}: no cut has {MIN_FITTED} rows before it and one after; "
+            f"{table.name}: no cut has {MIN_CUT_ROWS} rows before it and one after; "
             "give cuts= (--cuts)."
         )
     able = []

@@ -28,7 +28,7 @@ from bayeslaw.inference.residuals import (
     residual_draws,
     unit_likelihood,
 )
-from bayeslaw.inference.sampling import RUN, Settings, check_names
+from bayeslaw.inference.sampling import RUN_SETTINGS, Settings, check_names
 from bayeslaw.model import effects
 from bayeslaw.model.noise import OBSERVED
 from bayeslaw.tables.table import LossTable, subset
@@ -208,7 +208,7 @@ def cross_validate(
     # Folds of equal numbers of groups, whose rows stay together.
     fold = rng.permutation(np.arange(len(names)) % min(folds, len(names)))[index]
     check_names(settings, LeaveOutSettings.__annotations__)
-    of_fit = {name: fit.settings[name] for name in RUN if name in fit.settings}
+    of_fit = {name: fit.settings[name] for name in RUN_SETTINGS if name in fit.settings}
     chosen = Settings(**{**of_fit, **settings})
     elpd, notes = np.empty(len(table)), []
     for i in each(range(fold.max() + 1), "folds"):
@@ -237,7 +237,7 @@ def _groups(table: LossTable, by: str) -> tuple[Ints | Floats | Strings, Ints]:
         return np.arange(len(table)), np.arange(len(table))
     if by not in table.frame:
         raise TableError(f"{table.name}: {unknown('column', by, [*table.frame, 'row'])}")
-    if by in effects.LEVELS:
+    if by in effects.GROUP_LEVELS:
         return np.unique(effects.labels(table.frame, by), return_inverse=True)
     values = table.frame[by]
     if (missing := values.isna()).any():

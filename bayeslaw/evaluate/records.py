@@ -16,12 +16,19 @@ import pandas as pd
 import xarray as xr
 
 from bayeslaw.common.arrays import Ints
-from bayeslaw.common.defaults import TOLERANCE
+from bayeslaw.common.defaults import COVARIATE_TOLERANCE
 from bayeslaw.common.errors import BayeslawError, FileError, TableError, argument
 from bayeslaw.common.files import digest, locked, read_json, write_json
 from bayeslaw.common.formatting import jsonable
 from bayeslaw.common.shown import SYNTHETIC, Block, Note, Showing, Shown, Table
-from bayeslaw.evaluate.scores import BANDS, POINT, crps, interval_scores, point_scores, shown_scores
+from bayeslaw.evaluate.scores import (
+    BAND_SCORES,
+    POINT_SCORES,
+    crps,
+    interval_scores,
+    point_scores,
+    shown_scores,
+)
 from bayeslaw.inference.forecast import (
     BAND_LEVELS,
     Forecast,
@@ -33,7 +40,7 @@ from bayeslaw.inference.forecast import (
 from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.storage import with_units
-from bayeslaw.laws.steps import ANNEALED, RATE, UNIQUE, Departure
+from bayeslaw.laws.steps import ANNEALED, RATE_COLUMN, UNIQUE, Departure
 from bayeslaw.tables.table import LossTable, from_frame, is_synthetic
 from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, row_numbers, same_rows
 
@@ -42,9 +49,9 @@ COEFFICIENTS = ("coefficients", "bayeslaw coefficients", 3)
 """Name of the content, format and schema of a file."""
 FEWEST_DRAWS = 100
 """Least number of draws stored: from n draws, a calibrated forecast's CRPS is too large by 1/n."""
-OTHERS = (UNIQUE, ANNEALED, RATE, "domain")
+OTHERS = (UNIQUE, ANNEALED, RATE_COLUMN, "domain")
 """Columns by which rows are matched, though tables may lack them."""
-QUANTILES = {"median": 0.5, "q05": 0.05, "q25": 0.25, "q75": 0.75, "q95": 0.95}
+COEFFICIENT_QUANTILES = {"median": 0.5, "q05": 0.05, "q25": 0.25, "q75": 0.75, "q95": 0.95}
 
 
 def register(forecast: Forecast, path: str | Path, *, draws: int = 0) -> str:
@@ -194,7 +201,7 @@ def verify(
     measured: LossTable | pd.DataFrame | None = None,
     *,
     sha256: str | None = None,
-    tolerance: float = TOLERANCE,
+    tolerance: float = COVARIATE_TOLERANCE,
 ) -> Verification:
     """Check that a registered forecast is unchanged, and score it on what has been measured.
 
@@ -367,7 +374,7 @@ def _about(table: LossTable) -> dict[str, Any]:
 def _forecast_content(forecast: Forecast, draws: int) -> dict[str, Any]:
     """The registered part of the document, which the hash is of and which never changes."""
     frame, fits = forecast.stated, forecast.fits
-    match = [c for c in (*COVARIATES, UNIQUE, ANNEALED, RATE) if c in frame]
+    match = [c for c in (*COVARIATES, UNIQUE, ANNEALED, RATE_COLUMN) if c in frame]
     if any(fit.law.step(Departure) for fit in fits.values()):
         match += [c for c in BASE_LOSSES if c in frame]
     match += [c for c in forecast.labels if c in frame and c not in match]
@@ -455,7 +462,7 @@ def _scores(registered: Mapping[str, Any], frame: pd.DataFrame) -> pd.Series:
         if "draws" in registered:
             samples = np.log(np.array(registered["draws"], float)[measured].T)
             scores["crps"] = float(crps(samples, truth).mean())
-    return pd.Series(scores, index=[*POINT, *BANDS], dtype=float)
+    return pd.Series(scores, index=[*POINT_SCORES, *BAND_SCORES], dtype=float)
 
 
 def _coefficients_content(fit: Posterior) -> dict[str, Any]:
@@ -485,7 +492,7 @@ def _coefficients_content(fit: Posterior) -> dict[str, Any]:
 
 def _summary(draws: xr.Dataset, fit: Posterior) -> dict[str, dict[str, float | str]]:
     return {
-        str(name): {key: float(values.quantile(q)) for key, q in QUANTILES.items()}
+        str(name): {key: float(values.quantile(q)) for key, q in COEFFICIENT_QUANTILES.items()}
         | {"unit": str(values.attrs.get("units", "dimensionless"))}
         for name, values in with_units(draws, fit).data_vars.items()
     }

@@ -29,11 +29,11 @@ from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.table import LossTable, require_table, subset
 from bayeslaw.tables.validation import check_rows, check_same_rows, label_texts
 
-POINT = ("huber_log", "rmse_log", "mae_rel", "mape_clip", "intercept", "slope")
-BANDS = ("coverage_50", "coverage_80", "coverage_90", "width_90", "crps", "winkler_90")
-CLIP = 1e-8
+POINT_SCORES = ("huber_log", "rmse_log", "mae_rel", "mape_clip", "intercept", "slope")
+BAND_SCORES = ("coverage_50", "coverage_80", "coverage_90", "width_90", "crps", "winkler_90")
+LEAST_DENOMINATOR = 1e-8
 """Lower bound of the denominator of `mape_clip`; for larger losses it equals `mae_rel`."""
-SPREAD = 1e-3
+STARTS_DIFFER = 1e-3
 """A note names forecasts of starts that agree if their log losses differ by more than this."""
 PAPER = ("form1", "form2", "form3", "dcpt")
 ORACLE = "dcpt"
@@ -95,7 +95,7 @@ def score(
     scores = point_scores(point, table.loss)
     if samples is not None:
         scores |= band_scores(samples, np.log(table.loss))
-    return pd.Series(scores, index=[*POINT, *BANDS], dtype=float)
+    return pd.Series(scores, index=[*POINT_SCORES, *BAND_SCORES], dtype=float)
 
 
 def point_scores(predicted: Floats, loss: Floats) -> dict[str, float]:
@@ -109,7 +109,7 @@ def point_scores(predicted: Floats, loss: Floats) -> dict[str, float]:
         "huber_log": float(huber(DELTA, r).mean()),
         "rmse_log": float(np.sqrt(np.mean(r**2))),
         "mae_rel": float(np.mean(error / loss)),
-        "mape_clip": float(np.mean(error / np.maximum(loss, CLIP))),
+        "mape_clip": float(np.mean(error / np.maximum(loss, LEAST_DENOMINATOR))),
         "intercept": float(y.mean() - slope * x.mean()),
         "slope": slope,
     }
@@ -263,9 +263,11 @@ def compare(
 
 def shown_scores(scores: pd.Series) -> Shown:
     """Show the scores of `score`: of the point prediction and, beside them, of the bands."""
-    frame = pd.DataFrame({"score": POINT, "value": scores[list(POINT)].to_numpy(float)})
-    if scores[list(BANDS)].notna().any():
-        frame["of bands"], frame[" "] = BANDS, scores[list(BANDS)].to_numpy(float)
+    frame = pd.DataFrame(
+        {"score": POINT_SCORES, "value": scores[list(POINT_SCORES)].to_numpy(float)}
+    )
+    if scores[list(BAND_SCORES)].notna().any():
+        frame["of bands"], frame[" "] = BAND_SCORES, scores[list(BAND_SCORES)].to_numpy(float)
     formats: dict[str, Format] = dict.fromkeys(("value", " "), digits)
     table = Table(frame, "", formats, left=("score", "of bands"))
     return Shown("Scores", [table], {"scores": scores.to_dict()})
@@ -274,7 +276,7 @@ def shown_scores(scores: pd.Series) -> Shown:
 def shown_comparison(scores: pd.DataFrame) -> Shown:
     """Show the scores of `compare`, one row per law, or per domain and law."""
     blocks: list[Block] = []
-    for columns, counts in ((POINT, ("rows", "scored")), (BANDS, ())):
+    for columns, counts in ((POINT_SCORES, ("rows", "scored")), (BAND_SCORES, ())):
         if scores[list(columns)].notna().any(axis=None):
             names = {c: c.replace("_", "\n") for c in (*columns, *counts)}
             formats: dict[str, Format] = {names[c]: digits for c in columns}
@@ -298,7 +300,7 @@ def note(fit: PointFit, rows: LossTable) -> str:
         words.append(f"{100 * fit.agreeing:.0f} % of starts agree")
     lowest, highest = fit.span(rows)
     spread = float((highest / lowest - 1).max())
-    if spread > SPREAD:
+    if spread > STARTS_DIFFER:
         words.append(f"agreeing starts forecast up to {100 * spread:.2g} % apart")
     return "; ".join(words)
 

@@ -14,7 +14,7 @@ from bayeslaw.laws.steps import BASE_COLUMNS, Bases, Departure, log_slopes, tota
 from bayeslaw.tables.table import LossTable, from_frame
 from bayeslaw.tables.validation import BASE_LOSSES, label_texts, row_numbers
 
-DELTA, STARTS, POLISH = 0.01, 64, 6
+BASES_DELTA, BASES_STARTS, BASES_POLISHED = 0.01, 64, 6
 """Huber threshold, starts screened and starts polished.
 
 Losses of bases of one kind differ by less than a per cent."""
@@ -68,9 +68,9 @@ def fit_bases(bases: pd.DataFrame, name: str) -> Bases:
     for column in BASE_LOSSES:
         frame = total_tokens(bases).assign(loss=bases[column], run=np.arange(len(bases)))
         rows = from_frame(frame, f"bases of {name}", loss_unit="nats")
-        objective = Objective(chinchilla, rows, DELTA)
-        starts = screened_starts(objective, STARTS, 0)
-        points, values, _ = polish_best(objective, starts, POLISH)
+        objective = Objective(chinchilla, rows, BASES_DELTA)
+        starts = screened_starts(objective, BASES_STARTS, 0)
+        points, values, _ = polish_best(objective, starts, BASES_POLISHED)
         best = points[int(np.argmin(values))]
         parameters[column] = objective.paper(best)
         residuals.append(-objective.residuals(best[None])[0])

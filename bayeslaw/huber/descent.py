@@ -24,11 +24,11 @@ LEAST_COUPLED = 1e-9
 """Least amount of a coupled term, in mean losses: at 0 the loss has no derivative by it."""
 EXPONENTS = 0.02, 2.0
 """Range of the starts of an exponent that is positive without an upper bound."""
-DIFFERENCE = 1e-6
+JACOBIAN_STEP = 1e-6
 """Step of the finite differences of the gradient that give second derivatives."""
-LITTLE, MUCH, TOLERANCE = 1e-2, 1e8, 1e-13
+LITTLE_DAMPING, MUCH_DAMPING, GAIN_TOLERANCE = 1e-2, 1e8, 1e-13
 """A descent starts with little damping. It ends when a step of no more damping gains less than
-TOLERANCE, relatively, or when steps of much damping still lead up."""
+GAIN_TOLERANCE, relatively, or when steps of much damping still lead up."""
 HUGE = 1e150
 """What stands for an infinite number, so that its square is finite."""
 AGREE = 1e-5
@@ -36,9 +36,9 @@ AGREE = 1e-5
 RANKING_STEPS, FIRST_STEPS, ROUND_STEPS, END_STEPS = 30, 40, 25, 10
 """Steps before the starts are ranked, of those that are chosen, of each later round, and of those
 that agree at the end."""
-NEAR, ROUNDS, GAIN = 0.02, 18, 1e-7
-"""Starts whose value exceeds the best by more than NEAR are dropped. At most ROUNDS rounds follow
-each other, as long as the best one gains GAIN in a round; both relatively."""
+NEAR_BEST, ROUNDS, GAIN = 0.02, 18, 1e-7
+"""Starts whose value exceeds the best by more than NEAR_BEST are dropped. At most ROUNDS rounds
+follow each other, as long as the best one gains GAIN in a round; both relatively."""
 LENGTHS, REFITS = 2.0 ** np.arange(1, 9), 8
 """How many rounds an extrapolation is ahead of the last one, and refits of the linear parameters
 after it. Each leaves about 5 % of the error."""
@@ -206,7 +206,7 @@ def polish_best(objective: Objective, points: Floats, keep: int) -> tuple[Floats
         agreed |= same
         # Starts that agree would all end at the same value, so only the best continues.
         points[same], values[same], moving[same] = points[best], values[best], moving[best]
-        active = np.flatnonzero(moving & ~same & (values <= (1 + NEAR) * values[best]))
+        active = np.flatnonzero(moving & ~same & (values <= (1 + NEAR_BEST) * values[best]))
         before, least = points[active], values[best]
         points[active], values[active], moving[active] = polish(
             objective, points[active], ROUND_STEPS, exact=True
@@ -276,7 +276,7 @@ def polish(
     low, high = objective.low, objective.high
     points = np.clip(points, low, high)
     residuals = objective.residuals(points)
-    values, damping = objective.value(residuals), np.full(len(points), LITTLE)
+    values, damping = objective.value(residuals), np.full(len(points), LITTLE_DAMPING)
     moving = np.isfinite(values)
     for _ in range(steps):
         active = np.flatnonzero(moving)
@@ -296,10 +296,12 @@ def polish(
         reached = objective.value(r)
         gain = values[active] - reached
         # A step with little damping that changes nothing is at the optimum already.
-        converged = (np.abs(gain) <= TOLERANCE * values[active]) & (damping[active] <= LITTLE)
+        converged = (np.abs(gain) <= GAIN_TOLERANCE * values[active]) & (
+            damping[active] <= LITTLE_DAMPING
+        )
         better = gain > 0
         damping[active] *= np.where(better, 0.25, 6.0)
-        moving[active] = ~converged & (damping[active] < MUCH)
+        moving[active] = ~converged & (damping[active] < MUCH_DAMPING)
         accepted = active[better]
         points[accepted], residuals[accepted] = trial[better], r[better]
         values[accepted] = reached[better]
@@ -344,7 +346,7 @@ def _hessian(objective: Objective, points: Floats, scale: Floats, fixed: Bools) 
     the amount of a term with an exponent of 20 may be 1e-9.
     """
     unit, size = np.sqrt(scale), len(objective.names)
-    step = DIFFERENCE * np.minimum(1, math.sqrt(len(objective.observed)) / unit)
+    step = JACOBIAN_STEP * np.minimum(1, math.sqrt(len(objective.observed)) / unit)
     step = np.where(points + step > objective.high, -step, step)
     ends = points[:, None] + step[..., None] * np.eye(size)
     ends = np.concatenate([points, ends.reshape(-1, size)])

@@ -20,17 +20,17 @@ from bayeslaw.huber.descent import Objective, agree, polish_best, screened_start
 from bayeslaw.laws.fits import FitOfLaw
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.laws.steps import RATE, UNIQUE
+from bayeslaw.laws.steps import RATE_COLUMN, UNIQUE
 from bayeslaw.tables.table import LossTable, frame_of, is_synthetic
 from bayeslaw.tables.validation import COVARIATES, canonical, check_rows
 
-STARTS, POLISH = 64, 3
+STARTS_PER_EXPONENT, POLISHED_PER_EXPONENT = 64, 3
 """Defaults of the starts that are screened and polished, for each exponent of the law."""
-FEWEST = 6
+FEWEST_POLISHED = 6
 """Least number of starts polished first; otherwise a third. The rest only if these differ."""
-BEYOND = 10
+FACTOR_BEYOND = 10
 """Factor beyond the training rows at which forecasts of starts that agree are compared."""
-SAME = 1e-4
+SAME_FORECAST = 1e-4
 """Forecasts are unique if starts that agree forecast log losses that differ by less than this."""
 WIDE = 0.01
 """Relative width from which the range of a parameter is shown."""
@@ -158,7 +158,7 @@ class PointFit(Showing, FitOfLaw):
             prediction=self.predict(table),
             lowest=lowest,
             highest=highest,
-            unique=np.log(highest / lowest) < SAME,
+            unique=np.log(highest / lowest) < SAME_FORECAST,
         )
 
     def summary(self) -> pd.DataFrame:
@@ -229,7 +229,7 @@ class PointFit(Showing, FitOfLaw):
 
 def shown_points(frame: pd.DataFrame) -> Shown:
     """Show the predictions of `PointFit.forecast`, and their range where they are not unique."""
-    names = [c for c in (*COVARIATES, UNIQUE, RATE) if c in frame]
+    names = [c for c in (*COVARIATES, UNIQUE, RATE_COLUMN) if c in frame]
     columns = {c: frame[c] for c in (*names, *["loss"] * ("loss" in frame), "prediction")}
     if "loss" in frame:
         columns["error"] = 100 * (frame["prediction"] / frame["loss"] - 1)
@@ -334,12 +334,12 @@ def fit_huber(
     law.check_fits(table, table.name)
     exponents = len(law.exponents)
     objective = Objective(law if bounds == "prior" else law.published, table, delta)
-    starts = STARTS * exponents if starts is None else starts
-    polish = min(POLISH * exponents if polish is None else polish, starts)
+    starts = STARTS_PER_EXPONENT * exponents if starts is None else starts
+    polish = min(POLISHED_PER_EXPONENT * exponents if polish is None else polish, starts)
     if polish < 1:
         raise FitError("starts and polish must be 1 or more.")
     points = screened_starts(objective, starts, seed)[: polish * max(1, exponents - 2)]
-    few = min(polish, max(FEWEST, polish // 3))
+    few = min(polish, max(FEWEST_POLISHED, polish // 3))
     first, rest = np.split(points, [few * len(points) // polish])
     found = points, values, ends = polish_best(objective, first, few)
     best, agreed = int(np.argmin(values)), agree(values, len(table)).all()
@@ -393,10 +393,10 @@ def fit_at(
 
 
 def _unique(objective: Objective, best: Floats, ends: Floats) -> bool:
-    """Whether starts that agree also forecast the same, with a covariate `BEYOND` times larger."""
+    """Whether starts that agree also forecast the same, `FACTOR_BEYOND` times farther."""
     points, x = solutions(objective, best, ends), objective.x
     named = {name: points[:, i, None] for i, name in enumerate(objective.names)}
     columns = [c for c in ("params", "tokens", "ptpp") if c in objective.law.columns]
-    far = [{**x, c: x[c] + math.log(BEYOND)} for c in columns]
+    far = [{**x, c: x[c] + math.log(FACTOR_BEYOND)} for c in columns]
     logs = [np.log(objective.law.loss(named, rows, objective.at)) for rows in far]
-    return float(np.ptp(logs, axis=1).max()) < SAME
+    return float(np.ptp(logs, axis=1).max()) < SAME_FORECAST

@@ -17,11 +17,11 @@ from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitted import FittedLaw
-from bayeslaw.laws.steps import ANNEALED, RATE, UNIQUE
+from bayeslaw.laws.steps import ANNEALED, RATE_COLUMN, UNIQUE
 from bayeslaw.model import effects
 from bayeslaw.tables.hull import evidence, in_words, locate
 from bayeslaw.tables.table import is_synthetic, write_frame
-from bayeslaw.tables.validation import COLUMNS, COVARIATES, LABELS, distinct
+from bayeslaw.tables.validation import COLUMNS, COVARIATES, LABEL_COLUMNS, distinct
 
 KINDS = ("predictive", "latent")
 BAND_LEVELS = (0.5, 0.8, 0.9)
@@ -72,10 +72,10 @@ def band_table(frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[
         columns["position"] = frame["position"]
     if "decades" in frame and frame["decades"].any():
         columns["decades"] = frame["decades"]
-    formats: dict[str, Format] = {c: count for c in covariates if c not in ("row", *LABELS)}
+    formats: dict[str, Format] = {c: count for c in covariates if c not in ("row", *LABEL_COLUMNS)}
     formats |= {"loss": loss, "median": loss, "error": "{:+.1f} %".format, "decades": ".2f"}
     shown = pd.DataFrame(columns).reset_index(drop=True)
-    left = ("position", *LABELS)
+    left = ("position", *LABEL_COLUMNS)
     return Table(shown, "", formats, ("decades", "error", "position"), left)
 
 
@@ -144,7 +144,7 @@ class Forecast(Showing):
         """The rows, with the domain, rate and kind of all fitted rows where they state none."""
         rows = self.frame
         for fitted in (fit.table.frame for fit in self.fits.values()):
-            for column in ("domain", RATE, ANNEALED):
+            for column in ("domain", RATE_COLUMN, ANNEALED):
                 known = distinct(fitted, column)
                 if column not in rows and len(known) == 1:
                     rows = rows.assign(**{column: known[0]})
@@ -154,7 +154,9 @@ class Forecast(Showing):
     def labels(self) -> tuple[str, ...]:
         """Columns of labels by which rows are told apart."""
         levels = [level for fit in self.fits.values() for level in fit.spec.effects]
-        return tuple(dict.fromkeys([*LABELS, *(effects.level(name).column for name in levels)]))
+        return tuple(
+            dict.fromkeys([*LABEL_COLUMNS, *(effects.level(name).column for name in levels)])
+        )
 
     @property
     def synthetic(self) -> bool:
@@ -220,9 +222,9 @@ class Forecast(Showing):
         measured = "loss" in frame
         laws = [fit.law for fit in self.fits.values()]
         used = [*(self.columns or COVARIATES)]
-        used += {step.called_by for law in laws for step in law.steps} & {UNIQUE, RATE}
+        used += {step.called_by for law in laws for step in law.steps} & {UNIQUE, RATE_COLUMN}
         used += [ANNEALED] * (ANNEALED in frame and not frame[ANNEALED].all())
-        used = [c for c in (*COVARIATES, UNIQUE, RATE, ANNEALED) if c in used and c in frame]
+        used = [c for c in (*COVARIATES, UNIQUE, RATE_COLUMN, ANNEALED) if c in used and c in frame]
         constant = [c for c in used if rows > 1 and frame[c].nunique() == 1]
         kind = "posterior predictive" if self.kind == "predictive" else "latent loss"
         words = in_words(self.positions) if self.fits else ""

@@ -19,7 +19,7 @@ from bayeslaw.model.machine import assemble, run, value_and_gradient
 from bayeslaw.model.spec import Data, Spec, make_data
 from bayeslaw.tables.table import LossTable
 
-DIFFERENCE = 1e-6
+HESSIAN_STEP = 1e-6
 """Step of the central differences of the gradient that give second derivatives."""
 SCREENED, CLIMBED = 512, 8
 """Starts that are screened, and of those, the best from which the density is climbed."""
@@ -47,9 +47,9 @@ def fit_map(spec: Spec, table: LossTable, *, delta: float = DELTA, seed: int = 0
         return -value, -gradient
 
     def hessian(point: Floats) -> Floats:
-        steps = DIFFERENCE * np.eye(len(point))
+        steps = HESSIAN_STEP * np.eye(len(point))
         rows = np.array([down(point + h)[1] - down(point - h)[1] for h in steps])
-        return np.asarray((rows + rows.T) / (4 * DIFFERENCE))
+        return np.asarray((rows + rows.T) / (4 * HESSIAN_STEP))
 
     def start(row: Floats) -> Floats:
         """A start of the Huber fit on the real line, off the bounds of the priors."""

@@ -18,9 +18,9 @@ from bayeslaw.tables.table import LossTable, frame_of
 
 LAST_ERROR = "last_error"
 """Name of the residuals of `last_errors` in draws that travel without the training losses."""
-NODES = 15
+QUADRATURE_NODES = 15
 """Number of nodes of the Gauss-Hermite quadrature over the random effect of a run."""
-STEP = 1e-6
+SCORE_STEP = 1e-6
 """Step in log loss of the central difference that gives the derivative of the log likelihood."""
 
 
@@ -55,7 +55,7 @@ def unit_likelihood(fit: FittedLaw, unit: Ints) -> tuple[Floats, dict[str, Bools
         fitted = effects.draw(fit.draws, (level,), frame, None, training=True)
         residuals = residuals - np.where(integrated.get(level, False), 0.0, fitted)
     sigma = fit.scale(frame)
-    nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(QUADRATURE_NODES)
     total = density(fit, frame, residuals) @ (unit[:, None] == np.arange(unit.max() + 1))
     for i in range(total.shape[1]):
         rows = unit == i
@@ -73,7 +73,7 @@ def unit_likelihood(fit: FittedLaw, unit: Ints) -> tuple[Floats, dict[str, Bools
         effect = centre + width * nodes
         terms = np.log(weights) + 0.5 * nodes**2 + np.log(width) + stats.norm.logpdf(effect / tau)
         terms -= np.log(tau)
-        for k in range(NODES):
+        for k in range(QUADRATURE_NODES):
             moved_by = innovation - moved * effect[:, [k]]
             terms[:, k] += fit.spec.likelihood.log_density(moved_by, scale, q).sum(1)
         total[:, i] = logsumexp(terms, 1)
@@ -203,9 +203,9 @@ def response(fit: FittedLaw, frame: pd.DataFrame) -> Floats:
     rows = fit.table.frame
     sizes, index = np.unique(rows["params"], return_inverse=True)
     residuals = residual(fit, fit.table, fit.spec.effects)
-    up, down = (density(fit, rows, residuals + sign * STEP) for sign in (1, -1))
+    up, down = (density(fit, rows, residuals + sign * SCORE_STEP) for sign in (1, -1))
     # Differences, since a likelihood of one's own gives no derivative.
-    score = (up - down) / (2 * STEP) @ (index[:, None] == np.arange(len(sizes)))
+    score = (up - down) / (2 * SCORE_STEP) @ (index[:, None] == np.arange(len(sizes)))
     log_loss = np.log(fit.latent(frame))
     return np.asarray((log_loss - log_loss.mean(0)).T @ (score - score.mean(0)) / len(score))
 

@@ -34,9 +34,9 @@ FIRST, LAST, TRIES = 500, 8000, 5
 """Draws per chain at first and at most, and most runs, of which the later follow the check."""
 SMALLER_STEPS = 0.97, 0.99
 """Target acceptance after too many divergent transitions, first and then; then in a last run."""
-STARTS, STEPS, LARGE = 6, 1000, 1e10
+MODE_STARTS, MODE_STEPS, LARGE = 6, 1000, 1e10
 """Ascents to the mode, most steps of one, and minus the log density where it is not finite."""
-DIFFERENCE = 1e-4
+CURVATURE_STEP = 1e-4
 """Step of the differences of the gradient that give second derivatives."""
 PARALLEL_WORK = 20_000
 """Rows times weights up to which chains run one after another."""
@@ -44,10 +44,10 @@ CHECKED_ROWS = 40
 """Fitted rows at which the convergence of log losses is checked."""
 WIDEST = 2.0
 """Largest standard deviation by the curvature: priors are not wider on the real line."""
-RATE = 200
+REPORT_MILLISECONDS = 200
 """Milliseconds between two reports of how many draws there are."""
 
-RUN = ("seed", "chains", "draws", "tune", "target_accept")
+RUN_SETTINGS = ("seed", "chains", "draws", "tune", "target_accept")
 PACKAGES = ("bayeslaw", "pymc", "pytensor", "nutpie", "numpy", "xarray")
 """Settings that a posterior records, and packages whose versions it records."""
 
@@ -88,7 +88,7 @@ GIVEN: dict[str, tuple[tuple[type, ...], str]] = {
     "errors": ((str,), "'auto', 'run' or 'independent'"),
 }
 """Types of settings, and in words what can be given."""
-LEAST = {"seed": 0, "chains": 1, "draws": 1, "tune": 1, "cores": 1}
+LEAST_SETTINGS = {"seed": 0, "chains": 1, "draws": 1, "tune": 1, "cores": 1}
 """Least values of whole numbers."""
 
 
@@ -118,7 +118,7 @@ class Settings:
             names = value if name == "effects" and isinstance(value, Iterable) else ()
             if not (isinstance(value, types) and all(isinstance(each, str) for each in names)):
                 raise FitError(f"{argument(name, value)}: give {words}.")
-        for name, least in LEAST.items():
+        for name, least in LEAST_SETTINGS.items():
             value = getattr(self, name)
             if value is None and name in ("draws", "cores"):
                 continue
@@ -159,7 +159,7 @@ class Sampled:
     draws: xr.Dataset
     stats: xr.Dataset
     convergence: Convergence
-    settings: Mapping[str, Any]  # those in `RUN` as they were at last, and versions
+    settings: Mapping[str, Any]  # those in `RUN_SETTINGS` as they were at last, and versions
 
 
 def sample(data: Data, settings: Settings) -> Sampled:
@@ -206,7 +206,7 @@ def sample(data: Data, settings: Settings) -> Sampled:
     }
     chains = {"chain": np.arange(points.shape[0]), "draw": np.arange(points.shape[1])}
     sampled = xr.Dataset({name: (dims[name], value) for name, value in values.items()}, chains)
-    ran = {name: getattr(settings, name) for name in RUN}
+    ran = {name: getattr(settings, name) for name in RUN_SETTINGS}
     ran |= {"draws": draws, "target_accept": accept}
     ran["versions"] = {name: version(name) for name in PACKAGES}
     return Sampled(sampled, stats, convergence, ran)
@@ -258,12 +258,12 @@ def to_mode(density: Density, seed: int) -> tuple[Density, Floats]:
             kept = np.delete(gradient, np.s_[size : size + weights])
             return (-value, -kept) if np.isfinite(value) else (LARGE, 0 * point)
 
-        steps = {"maxiter": STEPS, "maxfun": 2 * STEPS}
+        steps = {"maxiter": MODE_STEPS, "maxfun": 2 * MODE_STEPS}
         return minimize(down, start, jac=True, method="L-BFGS-B", options=steps)  # type: ignore[call-overload]
 
     first = np.concatenate([density.start, np.zeros(len(density.effects))])
-    jitter = np.zeros((STARTS, len(first)))
-    jitter[1:, :size] = rng.uniform(-1, 1, (STARTS - 1, size))
+    jitter = np.zeros((MODE_STARTS, len(first)))
+    jitter[1:, :size] = rng.uniform(-1, 1, (MODE_STARTS - 1, size))
     # The data determine the losses at the reference points.
     jitter[:, density.names.index("L_ref")] = 0.0
     best = min((climb(density, first + each) for each in jitter), key=lambda end: end.fun)
@@ -288,8 +288,10 @@ def _factor(density: Density, mode: Floats) -> Floats:
         point = np.concatenate([parameters, np.zeros(weights), mode[size:]])
         return density(point)[1][:size]
 
-    steps = DIFFERENCE * np.eye(size)
-    rows = [(gradient(mode[:size] - h) - gradient(mode[:size] + h)) / 2 / DIFFERENCE for h in steps]
+    steps = CURVATURE_STEP * np.eye(size)
+    rows = [
+        (gradient(mode[:size] - h) - gradient(mode[:size] + h)) / 2 / CURVATURE_STEP for h in steps
+    ]
     hessian = np.nan_to_num(np.array(rows))
     eigenvalues, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
     scale = 1 / np.sqrt(np.maximum(np.abs(eigenvalues), 1 / WIDEST**2))
@@ -342,7 +344,7 @@ def _run(
         save_warmup=False,
         progress_bar=False,
         progress_callback=lambda chains: move(sum(chain.finished_draws for chain in chains)),
-        progress_rate=RATE,
+        progress_rate=REPORT_MILLISECONDS,
         blocking=False,
     )
     try:

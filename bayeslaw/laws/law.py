@@ -28,15 +28,15 @@ from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
 from bayeslaw.laws.deviations import WHOLE, Deviation, Knots, Walk
 from bayeslaw.laws.priors import FLOOR, NOISE, Prior, floor_with
-from bayeslaw.laws.steps import MIXED, STEPS, Step, total
+from bayeslaw.laws.steps import SHARE_OFFSET, STEPS, Step, total
 from bayeslaw.laws.terms import COLUMN, ORIGIN, Array, Term, Values
 from bayeslaw.tables.covariates import TABLE
 from bayeslaw.tables.table import LossTable, is_synthetic
 from bayeslaw.tables.validation import COVARIATES, canonical
 
-CLIP = 1e-9
-"""The paper clips r to [CLIP, 1 - CLIP]."""
-STEP = 1e-30
+REPLAY_CLIP = 1e-9
+"""The paper clips r to [REPLAY_CLIP, 1 - REPLAY_CLIP]."""
+IMAGINARY_STEP = 1e-30
 """Imaginary step of complex-step derivatives: too small to change the real part."""
 
 
@@ -470,7 +470,7 @@ class Law:
 
     def shares(self, replay: Array) -> dict[str, Array]:
         """Covariates of replay ratios."""
-        share = np.clip(replay, CLIP, 1 - CLIP)
+        share = np.clip(replay, REPLAY_CLIP, 1 - REPLAY_CLIP)
         own = 1 - share if self.role == "target" else share
         return {
             "replay": np.log(share),
@@ -478,8 +478,8 @@ class Law:
             "share": share,
             "fresh": np.log1p(-share),
             "own": np.log(own),
-            "mixed": np.log(own + MIXED),
-            "rest": np.log(1 - own + MIXED),
+            "mixed": np.log(own + SHARE_OFFSET),
+            "rest": np.log(1 - own + SHARE_OFFSET),
         }
 
     def effective(self, p: Values, x: Values, xp: Namespace = np) -> Values:
@@ -568,9 +568,9 @@ class Law:
         moving = {name for s in self.steps if s.of_covariates for name in s.parameters}
 
         def by_step(name: str) -> Array:
-            moved = {**p, name: p[name] + 1j * STEP}
+            moved = {**p, name: p[name] + 1j * IMAGINARY_STEP}
             of_terms = self._ratios(moved, x, at, np) if name in moving else ratios
-            return self._deviating(moved, of_terms, x, at, np).imag / STEP
+            return self._deviating(moved, of_terms, x, at, np).imag / IMAGINARY_STEP
 
         if not (self.steps or self.deviations):  # the loss is the floor plus the terms
             by = {"E": 1.0, **ratios}

@@ -24,23 +24,23 @@ from bayeslaw.tables.validation import ABSENT, BASE_LOSSES, label_texts
 
 BASE_COLUMNS = ["params", "ptpp", *BASE_LOSSES]
 """Columns of a table of bases."""
-SHARE = 0.25
+REFERENCE_SHARE = 0.25
 """Share of the domain's own text at which its factor is 1."""
-MIXED = 0.01
+SHARE_OFFSET = 0.01
 """Added to a share under the logarithms of the covariates ``mixed`` and ``rest``."""
 UNIQUE = "unique_tokens"
 """Column of a table: distinct tokens of the new data."""
 ANNEALED = "annealed"
 """Column of a table: whether the learning rate had fallen to its end when the loss was measured."""
-RATE, RATED = "rate", "rated"
+RATE_COLUMN, RATED_COLUMN = "rate", "rated"
 """Column of a table: the learning rate, or what else has a best value; whether a row has one."""
 OFFSET = "unannealed"
 """The offset where all covariates are 1."""
-COST, BEST = "rate_cost", "rate_best"
+RATE_COST, BEST_RATE = "rate_cost", "rate_best"
 """Log loss per squared e-fold from the best rate; the log of the best rate where N = D = 1."""
 REPEATS = "R_D"
 """Epochs beyond the first after which a further one is worth 1/e of the first."""
-LEAST = 1e-12
+LEAST_REPEATS = 1e-12
 """Epochs added to R, by which is divided: at its bound 0 repeated tokens are worth nothing."""
 KAPPA = "kappa"
 """Parameter of a coupling of terms."""
@@ -335,13 +335,13 @@ class Departure(Step):
     def factor(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         power: Array = p[self.base] * x["deviation"] if self.base else 0.0
         if self.share:
-            power = power - p[self.share] * (x["mixed"] - math.log(SHARE + MIXED))
+            power = power - p[self.share] * (x["mixed"] - math.log(REFERENCE_SHARE + SHARE_OFFSET))
         return xp.exp(power) if self.base or self.share else 1.0
 
     def latex(self, parts: dict[str, str]) -> dict[str, str]:
         power = rf"\left(\frac{{b}}{{\hat b}}\right)^{{{tex(self.base)}}}" if self.base else ""
-        tilt = rf"\left(\frac{{s+{MIXED}}}{{{SHARE + MIXED}}}\right)^{{-{tex(self.share)}}}"
-        tilt = tilt if self.share else ""
+        ratio = rf"\frac{{s+{SHARE_OFFSET}}}{{{REFERENCE_SHARE + SHARE_OFFSET}}}"
+        tilt = rf"\left({ratio}\right)^{{-{tex(self.share)}}}" if self.share else ""
         core = " + ".join(parts.values())
         loss = rf"\left({core}\right) {power} {tilt} (1 - g) + L_{{\mathrm{{start}}}} g"
         along = "".join(rf" {SYMBOLS[c]}^{{{name}}}" for c, name in self.along.items())
@@ -420,39 +420,39 @@ class Tuning(Factor):
     that at the reference point, over the geometric mean of the fitted rates.
     """
 
-    called_by, name = RATE, "tuning"
-    leading, along, marks = BEST, ("params", "tokens"), (RATE, RATED)
+    called_by, name = RATE_COLUMN, "tuning"
+    leading, along, marks = BEST_RATE, ("params", "tokens"), (RATE_COLUMN, RATED_COLUMN)
     # Of the log of the best rate over the mean one at the reference point, per e-fold.
     priors: ClassVar[Mapping[str, Prior]] = {
-        COST: Prior("LogNormal", median=0.02, sigma=1),
-        f"{BEST}_ref": Prior("Normal", mu=0, sigma=1),
-        **{f"{BEST}_{c}": Prior("Normal", mu=0, sigma=0.3) for c in "DN"},
+        RATE_COST: Prior("LogNormal", median=0.02, sigma=1),
+        f"{BEST_RATE}_ref": Prior("Normal", mu=0, sigma=1),
+        **{f"{BEST_RATE}_{c}": Prior("Normal", mu=0, sigma=0.3) for c in "DN"},
     }
-    typical: ClassVar[Mapping[str, float]] = {COST: 0.02}
+    typical: ClassVar[Mapping[str, float]] = {RATE_COST: 0.02}
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        return (COST, *super().parameters)
+        return (RATE_COST, *super().parameters)
 
     def covariates(self, frame: pd.DataFrame, token_unit: float) -> dict[str, Floats]:
-        if RATE not in frame:
-            return dict.fromkeys((RATE, RATED), np.zeros(len(frame)))
-        log = np.log(frame[RATE].to_numpy(float))
+        if RATE_COLUMN not in frame:
+            return dict.fromkeys((RATE_COLUMN, RATED_COLUMN), np.zeros(len(frame)))
+        log = np.log(frame[RATE_COLUMN].to_numpy(float))
         rated = ~np.isnan(log)
         # In place of a missing rate is the mean of the others, which thus is that of all.
         middle = log[rated].mean() if rated.any() else 0.0
-        return {RATE: np.where(rated, log, middle), RATED: rated.astype(float)}
+        return {RATE_COLUMN: np.where(rated, log, middle), RATED_COLUMN: rated.astype(float)}
 
     def shift(self, p: Values, at: Values) -> Array:
-        return super().shift(p, at) - at[RATE]
+        return super().shift(p, at) - at[RATE_COLUMN]
 
     def best(self, p: Values, x: Values, at: Values) -> Array:
         """Log of the best rate."""
         drift = sum(p[name] * (x[c] - at[c]) for c, name in self.slopes.items())
-        return at[RATE] + p[BEST] + drift
+        return at[RATE_COLUMN] + p[BEST_RATE] + drift
 
     def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        return p[COST] * x[RATED] * (x[RATE] - self.best(p, x, at)) ** 2
+        return p[RATE_COST] * x[RATED_COLUMN] * (x[RATE_COLUMN] - self.best(p, x, at)) ** 2
 
 
 @dataclass(frozen=True)
@@ -492,7 +492,7 @@ class Repetition(Step):
             return x
         unique = xp.minimum(x["unique"], x["tokens"])
         again = xp.exp(x["tokens"] - unique) - 1
-        rate = p[REPEATS] + LEAST
+        rate = p[REPEATS] + LEAST_REPEATS
         tokens = unique + xp.log1p(rate * (1 - xp.exp(-again / rate)))
         others = {name: values for name, values in x.items() if name != "unique"}
         return {**others, "seen": x["tokens"], "tokens": tokens}

@@ -62,7 +62,7 @@ BARRIER = "log(r + epsilon)"
 LOGS = {f"log({letter})": covariate for letter, covariate in LETTERS.items()} | {BARRIER: "barrier"}
 """Names of the covariates' logs among the nodes."""
 _NAMES = {covariate: name for name, covariate in LOGS.items()}
-FUNCTIONS = {
+FORMULA_FUNCTIONS = {
     "exp": 1, "log": 1, "log1p": 1, "expm1": 1, "sqrt": 1, "tanh": 1, "sigmoid": 1,
     "max": 2, "min": 2,
 }  # fmt: skip
@@ -94,7 +94,7 @@ class Term:
 
     coefficient: str
     slope: str  # nats per e-fold of the leading covariate at the reference point
-    log: str  # of the term over its coefficient: covariates N, D, P, r, parameters, `FUNCTIONS`
+    log: str  # of the term over its coefficient: N, D, P, r, parameters, and `FORMULA_FUNCTIONS`
     along: str = ""  # symbol of the leading covariate; by default the first in the formula
     exponent: str = ""  # the leading exponent; by default the first parameter
     gate: str = (
@@ -340,15 +340,15 @@ def _read(node: ast.expr, tape: Tape, guarded: bool) -> Any:
             one, two = (_read(side, tape, guarded) for side in (left, right))
             return _applied(_OPERATORS[type(op)], one, two)
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
-            if name not in FUNCTIONS:
-                raise ValueError(unknown("function", name, FUNCTIONS))
-            if len(arguments) != (count := FUNCTIONS[name]):
+            if name not in FORMULA_FUNCTIONS:
+                raise ValueError(unknown("function", name, FORMULA_FUNCTIONS))
+            if len(arguments) != (count := FORMULA_FUNCTIONS[name]):
                 many = f"{count} argument{'s' * (count > 1)}"
                 raise ValueError(f"{name} takes {many}, not {len(arguments)}.")
             return _applied(name, *(_read(argument, tape, guarded) for argument in arguments))
     raise ValueError(
         f"cannot read {ast.unparse(node)!r}; a formula has numbers, names, + - * / **, and "
-        f"{', '.join(FUNCTIONS)}."
+        f"{', '.join(FORMULA_FUNCTIONS)}."
     )
 
 
@@ -414,7 +414,7 @@ def _names_of(text: str) -> list[str]:
 
 
 def _parameters(text: str) -> list[str]:
-    return [name for name in _names_of(text) if name not in {*LETTERS, *FUNCTIONS}]
+    return [name for name in _names_of(text) if name not in {*LETTERS, *FORMULA_FUNCTIONS}]
 
 
 def _partners(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:

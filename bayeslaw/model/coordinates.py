@@ -35,9 +35,9 @@ from bayeslaw.model.noise import LENGTH
 from bayeslaw.model.spec import Data, Spec
 
 FLAT = Prior("Flat")
-LITTLE = 0.15
+LITTLE_NATS = 0.15
 """Nats of a term below which data hardly determine its slopes: its powers are then sampled."""
-SMALL = 0.1
+SMALL_RATE = 0.1
 """Rate below which a gate hardly changes with P, and its coordinate is linear."""
 
 type Pair = tuple[Tensor, Tensor]
@@ -161,7 +161,7 @@ def _add_sizes(q: dict[str, Tensor], log: Tensor, spec: Spec, at: Values, z: Val
         # The slope of the term's log but for this factor, whose exponent is zero up to here.
         rest = term.slope_along(covariate, term.from_local(q, at, F), at, F)
         of_term = size[term.coefficient]
-        scale = F.sqrt(of_term * of_term + LITTLE**2)
+        scale = F.sqrt(of_term * of_term + LITTLE_NATS**2)
         of_others = of_term * (sum(q[other] for other in others) - rest * of_term) / scale
         q[name] = (z[name] + sign * of_others) / scale
         log = log - F.log(scale) + priors[name].log_density(q[name], F)
@@ -229,10 +229,10 @@ def _add_gate(
     assert term.gated
     of_depth, of_rate = term.gated
     up = F.exp(z[of_rate])
-    rate = q[of_rate] = 0.5 * SMALL * (up - 1 / up)
-    log = F.log(0.5 * SMALL * (up + 1 / up))
+    rate = q[of_rate] = 0.5 * SMALL_RATE * (up - 1 / up)
+    log = F.log(0.5 * SMALL_RATE * (up + 1 / up))
     gate, rest = F.sigmoid(rate * at["ptpp"]), F.sigmoid(-rate * at["ptpp"])
-    y = z[of_depth] - (0.5 * F.log(rate * rate + SMALL**2) - F.softplus(-rate * at["ptpp"]))
+    y = z[of_depth] - (0.5 * F.log(rate * rate + SMALL_RATE**2) - F.softplus(-rate * at["ptpp"]))
     u = F.sigmoid(y)
     depth = q[of_depth] = u / (rest + gate * u)
     log = log - F.softplus(y) - F.softplus(-y) + F.log(rest) - 2 * F.log(rest + gate * u)

@@ -261,7 +261,7 @@ class Trend(WalkingExponents):
         return deviating(law, trending, {"walk_scale": TREND_SCALE})
 
 
-ALONG = ("params", "ptpp", "tokens", "mixed")
+POLYNOMIAL_COVARIATES = ("params", "ptpp", "tokens", "mixed")
 """Covariates of the polynomial of adaptation."""
 ADAPTATION_WALK = Prior("LogNormal", median=1, sigma=0.3)
 """Prior of the scale that the walks of adaptation have in common."""
@@ -300,7 +300,7 @@ class Adaptation(Discrepancy):
     }
 
     def apply(self, law: Law) -> Law:
-        known = [c for c in ALONG if COLUMN[c] in law.columns]
+        known = [c for c in POLYNOMIAL_COVARIATES if COLUMN[c] in law.columns]
         pairs = [p for p in combinations_with_replacement(known, 2) if p != ("tokens", "tokens")]
         along = {f"poly_{SYMBOLS[one]}{SYMBOLS[other]}": (one, other) for one, other in pairs}
         priors = {

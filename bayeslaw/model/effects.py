@@ -41,12 +41,12 @@ class Level:
 SIZE = Level("size", "params", 4, latent=True, with_discrepancy=True, prior=NOISE["tau_size"])
 BASE = Level("base", "base")
 RUN = Level("run", "run")
-LEVELS: dict[str, Level] = {level.name: level for level in (SIZE, BASE, RUN)}
+GROUP_LEVELS: dict[str, Level] = {level.name: level for level in (SIZE, BASE, RUN)}
 """Levels that ``effects="auto"`` knows, the coarser first; a level of one's own can be added."""
 
 
 def level(name: str) -> Level:
-    return LEVELS.get(name) or Level(name, name)
+    return GROUP_LEVELS.get(name) or Level(name, name)
 
 
 def labels(frame: pd.DataFrame, name: str) -> Strings:
@@ -79,13 +79,13 @@ def choose(
     if effects == "none":
         return ()
     if effects == "auto":
-        groups = {n: labels(frame, n) for n, known in LEVELS.items() if known.column in frame}
+        groups = {n: labels(frame, n) for n, known in GROUP_LEVELS.items() if known.column in frame}
         return tuple(
             n
             for place, (n, of_rows) in enumerate(groups.items())
-            if (discrepancy or not LEVELS[n].with_discrepancy)
+            if (discrepancy or not GROUP_LEVELS[n].with_discrepancy)
             # One effect for a partition of the rows, and none where each row is a group.
-            and LEVELS[n].fewest <= len(np.unique(of_rows)) < len(frame)
+            and GROUP_LEVELS[n].fewest <= len(np.unique(of_rows)) < len(frame)
             and not any(_same(of_rows, finer) for finer in list(groups.values())[place + 1 :])
         )
     names = effects.split(",") if isinstance(effects, str) else effects
@@ -93,14 +93,15 @@ def choose(
     for each in asked:
         if each in ("loss", "tokens"):
             raise LawError(f"{name}: {each!r} is no label, so no effect; name another column.")
-        if each in LEVELS and LEVELS[each].column not in frame:
+        if each in GROUP_LEVELS and GROUP_LEVELS[each].column not in frame:
             raise TableError(
-                f"{name}: no column {LEVELS[each].column!r} for the effect; add it or drop it."
+                f"{name}: no column {GROUP_LEVELS[each].column!r} for the effect; add it or "
+                "drop it."
             )
-        if each not in LEVELS and each not in frame:
-            raise LawError(unknown("effect", each, ("auto", "none", *LEVELS, *frame.columns)))
-    columns = [each for each in dict.fromkeys(asked) if each not in LEVELS]
-    return (*(each for each in LEVELS if each in asked), *columns)
+        if each not in GROUP_LEVELS and each not in frame:
+            raise LawError(unknown("effect", each, ("auto", "none", *GROUP_LEVELS, *frame.columns)))
+    columns = [each for each in dict.fromkeys(asked) if each not in GROUP_LEVELS]
+    return (*(each for each in GROUP_LEVELS if each in asked), *columns)
 
 
 def _same(one: Strings, two: Strings) -> bool:

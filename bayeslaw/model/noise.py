@@ -259,7 +259,7 @@ LENGTH_PRIOR = Prior.parse("LogNormal(median=1, sigma=0.4)")
 """Prior of the correlation length."""
 NUGGET = 1e-4
 """Share of the variance that neighbouring rows never have in common, so that it stays positive."""
-FAR = 1e4
+FAR_GAP = 1e4
 """Distance, in e-folds, of the first row of a run from the row before it: no correlation."""
 
 
@@ -280,7 +280,7 @@ def order(frame: pd.DataFrame) -> Order:
     """The row before each row in its run; rows without a label are runs of their own."""
     run, log = runs(frame), np.log(frame["tokens"].to_numpy(float))
     sequence = np.lexsort([log, run])
-    before, gap = np.arange(len(frame)), np.full(len(frame), FAR)
+    before, gap = np.arange(len(frame)), np.full(len(frame), FAR_GAP)
     one, two = sequence[:-1], sequence[1:]
     same = run[one] == run[two]
     before[two[same]], gap[two[same]] = one[same], (log[two] - log[one])[same]

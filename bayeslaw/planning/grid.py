@@ -19,17 +19,17 @@ import numpy as np
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.steps import until_repeated
-from bayeslaw.tables.hull import MEASURED, TOO_FAR
+from bayeslaw.tables.hull import MEASURED_DECADES, TOO_FAR
 
-NODES = np.linspace(np.log(1e-7), np.log(1e9), 49)
+NEAR_BUDGETS = np.linspace(np.log(1e-7), np.log(1e9), 49)
 """Budgets, log ATPP, of the first grid. Below the first one the loss is that of the first one."""
-FAR = np.array([25.0, 32.0, 45.0, 65.0, 100.0, 160.0, 260.0, 400.0, 600.0])
-"""Budgets beyond `NODES`, for limits that are met only near the floor of a law."""
-BELOW = TOO_FAR * MEASURED["tokens"] * math.log(10)
+FAR_BUDGETS = np.array([25.0, 32.0, 45.0, 65.0, 100.0, 160.0, 260.0, 400.0, 600.0])
+"""Budgets beyond `NEAR_BUDGETS`, for limits that are met only near the floor of a law."""
+BELOW = TOO_FAR * MEASURED_DECADES["tokens"] * math.log(10)
 """E-folds below the fitted budgets from which forecasts are refused."""
-BUDGETS = np.concatenate([NODES, FAR])
+BUDGETS = np.concatenate([NEAR_BUDGETS, FAR_BUDGETS])
 """Log ATPP of the first grid of a plan."""
-RATIOS = np.linspace(0.005, 0.995, 34)
+REPLAY_RATIOS = np.linspace(0.005, 0.995, 34)
 """Replay ratios of the first grid of a plan."""
 GRIDS = 200
 """Most grids of a search; one that moves at every step is not refined."""
@@ -142,7 +142,7 @@ class Curve:
     @property
     def extent(self) -> tuple[float, float]:
         """Log ATPP between which deviations are extrapolated."""
-        return max(NODES[0], self.lowest - BELOW), NODES[-1]
+        return max(NEAR_BUDGETS[0], self.lowest - BELOW), NEAR_BUDGETS[-1]
 
     @property
     def draws(self) -> int:
@@ -193,7 +193,7 @@ class Curve:
 
     def _of_member(self, k: int, u: Floats, ratios: Floats) -> Floats:
         member = self.members[k]
-        ends = self.extent if member.law.deviations else (NODES[0], math.inf)
+        ends = self.extent if member.law.deviations else (NEAR_BUDGETS[0], math.inf)
         tokens = self.params * np.exp(np.clip(u, *ends))
         return member.loss(self.params, tokens, ratios, self.ptpp)
 

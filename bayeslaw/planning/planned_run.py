@@ -28,14 +28,14 @@ from bayeslaw.model import effects
 from bayeslaw.model.effects import BASE
 from bayeslaw.planning.grid import Curve, LawDraws
 from bayeslaw.planning.problem import Deviations
-from bayeslaw.tables.hull import MEASURED, evidence, farthest, locate, of_measured
+from bayeslaw.tables.hull import MEASURED_DECADES, evidence, farthest, locate, of_measured
 from bayeslaw.tables.table import grid
 from bayeslaw.tables.validation import COVARIATES
 
 PARTS = ("law", "parameters", "discrepancy", "size", "base", "run", "noise")
 """Sources of variance: which law of a pool is right, its parameters and discrepancy, the effects of
 a new size, of the base and of the run (and of any other level), and measurement noise."""
-NEW = "new"
+NEW_BASE = "new"
 """In place of the label of a base: one without rows."""
 BASE_COVARIATES = ("start", "deviation")
 """Covariates of the base, of a law that starts from it."""
@@ -86,7 +86,7 @@ def planned_base(fits: Sequence[Fit], run: PlannedRun) -> tuple[str | None, str]
             pilot |= {*labels} if rows is table.frame else set()
     known = {k: v for k, v in known.items() if not k.startswith(effects.UNLABELLED)}
     if not known:
-        if base not in (None, NEW):
+        if base not in (None, NEW_BASE):
             raise BayeslawError(f"base={base!r}: the tables have no column base; leave it out.")
         return None, "a base that the tables do not label"
 
@@ -95,16 +95,16 @@ def planned_base(fits: Sequence[Fit], run: PlannedRun) -> tuple[str | None, str]
 
     same = [k for k, v in known.items() if any(planned(*x) for x in v)]
     if base is None:
-        base = same[0] if len(same) == 1 else NEW
-        if base == NEW and NEW in known and same != [NEW]:
+        base = same[0] if len(same) == 1 else NEW_BASE
+        if base == NEW_BASE and NEW_BASE in known and same != [NEW_BASE]:
             raise BayeslawError(
-                f"a base is labelled {NEW!r}, so a new one cannot be planned for: give base=, one "
-                "of the tables' bases, or rename that one and fit again."
+                f"a base is labelled {NEW_BASE!r}, so a new one cannot be planned for: give "
+                "base=, one of the tables' bases, or rename that one and fit again."
             )
-    if base == NEW and NEW not in known:
-        return NEW, "a new base: its effect and starting losses are drawn"
+    if base == NEW_BASE and NEW_BASE not in known:
+        return NEW_BASE, "a new base: its effect and starting losses are drawn"
     if base not in known:
-        raise BayeslawError(unknown("base", base, (*same, NEW)))
+        raise BayeslawError(unknown("base", base, (*same, NEW_BASE)))
     if base not in same:
         n, p = next(iter(known[base]))
         raise BayeslawError(f"base {base!r} has params = {n:g}, ptpp = {p:g}, not those planned.")
@@ -340,7 +340,7 @@ def farness(fits: Mapping[str, Fit], run: PlannedRun) -> RegularGridInterpolator
     if not tables:
         return None
     seen = pd.concat([rows["tokens"] for rows, _ in tables.values()])
-    reach = 2 * 10 ** MEASURED["tokens"]  # beyond it all runs lie beyond the evidence
+    reach = 2 * 10 ** MEASURED_DECADES["tokens"]  # beyond it all runs lie beyond the evidence
     tokens, ratios = np.geomspace(seen.min() / reach, seen.max() * reach, 31), np.linspace(0, 1, 31)
     stage = {} if run.ptpp is None else {"ptpp": run.ptpp}
     asked = grid(params=run.params, **stage, tokens=tokens, replay=ratios)

@@ -23,9 +23,9 @@ from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Fit, pair_draws, with_draws
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.steps import Bases, Departure, Repetition
-from bayeslaw.planning.grid import RATIOS, Curve
+from bayeslaw.planning.grid import REPLAY_RATIOS, Curve
 from bayeslaw.planning.planned_run import (
-    NEW,
+    NEW_BASE,
     PlannedRun,
     common_ranges,
     curve_of,
@@ -54,7 +54,7 @@ from bayeslaw.tables.validation import BASE_LOSSES, check_units, label_texts
 
 MOST_DRAWS = 4000
 """Most paired draws, evenly spread."""
-PASSES, CLOSE = 4, 0.05
+MOST_PASSES, SETTLED_DISTANCE = 4, 0.05
 """Most repetitions of a plan with the effects of new sizes where it lies, and the distance in log
 tokens and replay at which they are near enough."""
 BASELINES = {
@@ -62,7 +62,7 @@ BASELINES = {
     "law": "source law's own loss at D = 0, draw by draw",
 }
 """Baselines that are computed from the source law, and their descriptions."""
-NOISE = ("latent", "predictive")
+LIMIT_KINDS = ("latent", "predictive")
 """Whether limits are on latent losses, or on measured losses of a new run."""
 type Baseline = float | tuple[float, float] | str | None
 """Argument of `bayeslaw.plan`: a loss, a loss and its standard deviation, a name, or none."""
@@ -183,7 +183,7 @@ def plan(
         PlannedRun(params, ptpp, base, unique_tokens, seed),
         confidence=confidence,
         relative=relative,
-        ratios=RATIOS if replay_grid is None else replay_ratios(replay_grid),
+        ratios=REPLAY_RATIOS if replay_grid is None else replay_ratios(replay_grid),
         noise=noise,
     )
     run, fits, ratios = request.run, list(request.fits.values()), request.ratios
@@ -213,7 +213,8 @@ def plan(
         place = chosen.budget, chosen.replay
         error, held_out = monte_carlo(problem, ratios, place)
     latent, measured = (
-        choice_at(solved.problems[kind], shown.budget, shown.replay, shown.tokens) for kind in NOISE
+        choice_at(solved.problems[kind], shown.budget, shown.replay, shown.tokens)
+        for kind in LIMIT_KINDS
     )
     shares = pd.DataFrame()
     if 0 < shown.tokens < math.inf:
@@ -365,8 +366,8 @@ def requested(
     points = [fit for fit in fits if not fit.members]
     if noise is None:
         noise = "latent" if len(points) == len(fits) else "predictive"
-    if noise not in NOISE:
-        raise BayeslawError(unknown("noise", noise, NOISE))
+    if noise not in LIMIT_KINDS:
+        raise BayeslawError(unknown("noise", noise, LIMIT_KINDS))
     if noise == "predictive" and points:
         raise BayeslawError(
             f"a point fit of {points[0].name} has no noise; give a posterior or "
@@ -498,7 +499,7 @@ def baseline_of(
     if baseline is not None:
         return baseline, BASELINES[baseline]
     bases = law_of_bases(source)
-    if base == NEW and bases is not None and NEW not in bases.known:
+    if base == NEW_BASE and bases is not None and NEW_BASE not in bases.known:
         return "drawn", "starting loss of a new base, drawn from the law of the bases"
     if source.table is None:
         raise BayeslawError(f"No baseline for the un-adapted model: {why}.")
@@ -620,7 +621,7 @@ def _solution(request: Request) -> _Solution:
     measured = latent.with_noise(part.take(i) for part, i in zip(noise, index, strict=True))
     problems = {
         kind: problem.thinned(MOST_DRAWS)
-        for kind, problem in zip(NOISE, (latent, measured), strict=True)
+        for kind, problem in zip(LIMIT_KINDS, (latent, measured), strict=True)
     }
     chosen, best = _search(problems[request.noise], request.ratios)
     solved = _Solution(run, problems, pairing, noise, chosen, best)
@@ -644,12 +645,12 @@ def _solution_with_sizes(request: Request) -> _Solution:
     solved = _solution(request)
     if not any(moving_size_effect(fit, request.run) for fit in request.fits.values()):
         return solved
-    for _ in range(PASSES):
+    for _ in range(MOST_PASSES):
         there, run = solved.shown, solved.run
         if not 0 < there.tokens < math.inf:
             break
         moved = abs(math.log(there.tokens / (run.tokens or run.params)))
-        if max(moved, abs(there.replay - run.replay)) < CLOSE:
+        if max(moved, abs(there.replay - run.replay)) < SETTLED_DISTANCE:
             break
         run = replace(run, tokens=there.tokens, replay=there.replay)
         solved = _solution(replace(request, run=run))

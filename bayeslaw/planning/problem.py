@@ -29,9 +29,9 @@ from bayeslaw.planning.grid import BLOCK, BUDGETS, Curve, first, search
 
 COARSE = 1000
 """Draws of the first grid; those near the best nodes are searched with all draws."""
-TOLERANCE = (1e-4, 5e-6)
+SEARCH_SPACING = (1e-4, 5e-6)
 """Spacing of log ATPP and of replay ratios at which a search in both ends."""
-STARTS, CLOSE = 3, 0.01
+MOST_ISLANDS, ISLAND_WIDTH = 3, 0.01
 """Most islands, and most gaps between nodes, that are searched; and difference in log ATPP of
 islands of which each may be the best."""
 NEVER = 1e6
@@ -269,7 +269,7 @@ def refined(problem: Problem, axes: Sequence[Floats], ends: Floats) -> tuple[flo
         return np.where(margin <= 0, budgets[:, None], NEVER + margin), margin
 
     bounds = [(BUDGETS[0], BUDGETS[-1]), (ends[0], ends[-1])]
-    value, (budget, ratio) = search(worth, axes, bounds, TOLERANCE)
+    value, (budget, ratio) = search(worth, axes, bounds, SEARCH_SPACING)
     if value >= NEVER:
         return math.inf, math.nan
     return lowest(problem, budget, ratio, problem.rank), ratio
@@ -281,7 +281,7 @@ def lowest(problem: Problem, budget: float, ratio: float, count: int) -> float:
     It is sought up to an e-fold below one, since limits may hold for a short range of budgets.
     """
     replay = np.array([ratio])
-    below = np.r_[np.arange(1, 0, -1 / 16), TOLERANCE[0] * np.array([16, 8, 4, 2, 1, 0])]
+    below = np.r_[np.arange(1, 0, -1 / 16), SEARCH_SPACING[0] * np.array([16, 8, 4, 2, 1, 0])]
     nodes = np.maximum(budget - below, BUDGETS[0])
     (least,) = first(lambda u: problem.held(u[:, 0], replay) >= count, nodes[:, None], 1e-13)
     return -math.inf if least <= BUDGETS[0] else float(least)
@@ -304,9 +304,11 @@ def likeliest(problem: Problem, ratios: Floats, cap: float = math.inf) -> tuple[
 
     value, _ = worth(budgets, ratios)
     peaks = np.argwhere((minimum_filter(value, 3) == value) & (value < np.inf))
-    starts = sorted(peaks.tolist(), key=lambda at: (value[*at], at))[:STARTS]
+    starts = sorted(peaks.tolist(), key=lambda at: (value[*at], at))[:MOST_ISLANDS]
     bounds = [(budgets[0], budgets[-1]), (ratios[0], ratios[-1])]
-    local = [search(worth, _around(i, j, ratios, budgets, 8), bounds, TOLERANCE) for i, j in starts]
+    local = [
+        search(worth, _around(i, j, ratios, budgets, 8), bounds, SEARCH_SPACING) for i, j in starts
+    ]
     least, (budget, ratio) = min(local, default=(math.inf, (math.inf, math.nan)))
     if least >= 0:
         return 0, math.inf, math.nan
@@ -343,11 +345,11 @@ def _islands(problem: Problem, margin: Floats, ratios: Floats) -> list[list[Floa
         return problem.order(budgets, ratios[near], [problem.rank])[..., 0] <= 0
 
     budget = np.full(len(ratios), np.inf)
-    budget[near] = first(holds, BUDGETS[cells], CLOSE)
+    budget[near] = first(holds, BUDGETS[cells], ISLAND_WIDTH)
     islands = np.flatnonzero((minimum_filter(budget, 3) == budget) & (budget < np.inf))
-    islands = islands[np.argsort(budget[islands], kind="stable")][:STARTS]
-    close = budget[islands] <= budget.min() + 2 * CLOSE
-    below = np.array([-8.0, -4.0, -2.0, -1.0, 0.0]) * CLOSE
+    islands = islands[np.argsort(budget[islands], kind="stable")][:MOST_ISLANDS]
+    close = budget[islands] <= budget.min() + 2 * ISLAND_WIDTH
+    below = np.array([-8.0, -4.0, -2.0, -1.0, 0.0]) * ISLAND_WIDTH
     return [[budget[j] + below, ratios[max(j - 1, 0) : j + 2]] for j in islands[close]]
 
 
@@ -362,7 +364,7 @@ def _gaps(margin: Floats) -> list[tuple[int, int]]:
     change = maximum_filter(np.where(margin < np.inf, margin, -np.inf), 3) - margin
     gaps = (minimum_filter(margin, 3) == margin) & (margin > 0) & (margin < np.inf)
     gaps &= lower[:, None] & ((margin <= change) | (not feasible.any()))
-    places = np.argwhere(gaps)[np.argsort(margin[gaps], kind="stable")][:STARTS]
+    places = np.argwhere(gaps)[np.argsort(margin[gaps], kind="stable")][:MOST_ISLANDS]
     return [(int(i), int(j)) for i, j in places]
 
 

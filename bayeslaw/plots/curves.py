@@ -27,11 +27,11 @@ from bayeslaw.derive.optimum import Range, budgets_of, positive, split_of, split
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Fit, Pool
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.laws.steps import ANNEALED, RATE, UNIQUE, Departure
+from bayeslaw.laws.steps import ANNEALED, RATE_COLUMN, UNIQUE, Departure
 from bayeslaw.plots.style import (
+    AXIS_LABELS,
     COLOURS,
     INK,
-    LABELS,
     QUIET,
     SHORT_LABELS,
     SIZES,
@@ -44,7 +44,7 @@ from bayeslaw.plots.style import (
     look,
     style,
 )
-from bayeslaw.tables.hull import BEYOND, EXTRAPOLATION, PROJECTION, farthest, locate
+from bayeslaw.tables.hull import BEYOND_PREFIX, EXTRAPOLATION, PROJECTION, farthest, locate
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import canonical
 
@@ -59,13 +59,13 @@ SHADES: dict[str, Look] = {
 OVERVIEW_POINTS = 15  # of a curve of the overview
 MOST_CURVES = 24  # of fitted runs in the overview; of more, some are left out
 AHEAD: Look = {"fc": "#eeeeea", "lw": 0, "zorder": 0}
-MEASURED: Look = {"ls": "", "marker": "D", "ms": 5, "mec": INK, "mew": 0.8}
+MEASURED_MARK: Look = {"ls": "", "marker": "D", "ms": 5, "mec": INK, "mew": 0.8}
 MISSED: Look = {"ls": "", "marker": "x", "ms": 10, "mew": 1.2, "color": INK}
 
-DRAWS, NODES = 1000, 25  # of a posterior, and budgets, for the frontier
-BANDS = (0.05, 0.25, 0.5, 0.75, 0.95)
-BEST: Look = {"marker": "D", "ms": 5, "mec": INK, "mew": 0.8, "ls": ""}
-SAME = 0.1  # difference of log FLOPs up to which a row is drawn beside an isoFLOP curve
+FRONTIER_DRAWS, FRONTIER_BUDGETS = 1000, 25  # of a posterior, and budgets, for the frontier
+BAND_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+BEST_MARK: Look = {"marker": "D", "ms": 5, "mec": INK, "mew": 0.8, "ls": ""}
+NEAR_LOG_FLOPS = 0.1  # difference of log FLOPs up to which a row is drawn beside an isoFLOP curve
 
 type Cell = Mapping[str, float]  # values of covariates that select a panel or a line
 
@@ -118,7 +118,9 @@ def in_sample(fit: Fit, *, seed: int = 0) -> Figure:
     if fit.table is None:
         raise TableError("this point fit has no training table; use forecast.")
     # Without the runs, so that the bands are those of a new run.
-    known = [c for c in ("base", *fit.columns, UNIQUE, ANNEALED, RATE) if c in fit.table.frame]
+    known = [
+        c for c in ("base", *fit.columns, UNIQUE, ANNEALED, RATE_COLUMN) if c in fit.table.frame
+    ]
     rows = fit.table.measured[[*known, "loss"]].reset_index(drop=True)
     return _curves(fit, rows, ("replay", "ptpp"), seed)
 
@@ -139,7 +141,7 @@ def _curves(fit: Fit, frame: pd.DataFrame, across: tuple[str, str], seed: int) -
             bars = fit.forecast(rows).set_index(rows.index).rename(columns={"prediction": "median"})
             return bars.join(places).assign(inside_90=True)
         fc = fit.accepted(beyond_evidence=True).forecast(rows, seed=seed)
-        return fc.to_frame((0.5, 0.9)).join(fc.positions.filter(like=BEYOND))
+        return fc.to_frame((0.5, 0.9)).join(fc.positions.filter(like=BEYOND_PREFIX))
 
     def titled(column: str, value: float) -> str:
         """A covariate's value, and its ratio to the largest training value if that is less."""
@@ -194,7 +196,7 @@ def _curves(fit: Fit, frame: pd.DataFrame, across: tuple[str, str], seed: int) -
         _shade(ax, rows, PROJECTION)
         ax.set_title("\n".join(titled(c, v) for c, v in reversed([*cell.items()])), loc="left")
         if first_column(ax):
-            ax.set_ylabel(LABELS["loss"])
+            ax.set_ylabel(AXIS_LABELS["loss"])
     note = [f"{len(shown)} of {len(cells)} model sizes"] if len(shown) < len(cells) else []
     fixed = [c for c in across if c in columns and c not in vary]
     note += [titled(c, frame[c].iloc[0]) for c in fixed]
@@ -383,7 +385,7 @@ def _draw_forecast(ax: Axes, path: pd.DataFrame, x: str, colour: Floats) -> None
     ax.plot(path[x], path["median"], color=colour, lw=1.5, marker="_" if len(path) == 1 else "")
     if "loss" in path:
         missed = path[~path["inside_90"]]
-        ax.plot(path[x], path["loss"], mfc=colour, **MEASURED)
+        ax.plot(path[x], path["loss"], mfc=colour, **MEASURED_MARK)
         ax.plot(missed[x], missed["loss"], **MISSED)
 
 
@@ -414,7 +416,7 @@ def _overview_handles(forecast: pd.DataFrame, curves: bool) -> list[Artist]:
         Patch(color=colour, alpha=0.25, label="90 % band"),
     ]
     if "loss" in forecast:
-        handles.append(key("measured afterwards", mfc=colour, **MEASURED))
+        handles.append(key("measured afterwards", mfc=colour, **MEASURED_MARK))
         missed = not forecast["inside_90"].all()
         handles += [key("outside the 90 % band", **MISSED)] * missed
     return handles
@@ -455,7 +457,7 @@ def compute_optimal(
     checked(posterior)
     rows = posterior.table.measured.assign(compute=training_flops(posterior))
     ends = min(asked[0], rows["compute"].min()), max(asked[-1], rows["compute"].max())
-    few = np.linspace(0, posterior.count - 1, min(posterior.count, DRAWS)).astype(int)
+    few = np.linspace(0, posterior.count - 1, min(posterior.count, FRONTIER_DRAWS)).astype(int)
     budgets = budgets_of(posterior, ends, search, replay, ptpp, draws=few)
     colours = ScalarMappable(LogNorm(asked[0], max(asked[-1], 1.01 * asked[0])), SIZES)
     figure, (curves, *others) = axes(3, width=3.4, height=3.3)
@@ -463,35 +465,37 @@ def compute_optimal(
     for c, ratio, loss in zip(asked, place, least, strict=True):
         colour = colours.to_rgba(np.array(c))
         sizes = split_of(np.log(c), (ratios := budgets.ratios())[:, 0])["params"]
-        low, _, middle, _, high = np.quantile(budgets.loss(np.log(c), ratios), BANDS, axis=1)
+        low, _, middle, _, high = np.quantile(
+            budgets.loss(np.log(c), ratios), BAND_QUANTILES, axis=1
+        )
         curves.fill_between(sizes, low, high, color=colour, alpha=0.25, lw=0)
         curves.plot(sizes, middle, color=colour)
-        first, _, best, _, last = np.quantile(split_of(np.log(c), ratio)["params"], BANDS)
+        first, _, best, _, last = np.quantile(split_of(np.log(c), ratio)["params"], BAND_QUANTILES)
         reach: Look = {
             "xerr": [[best - first], [last - best]],
             "capsize": 3,
             "zorder": 4,
             "ecolor": INK,
         }
-        curves.errorbar(best, np.median(loss), **reach, mfc=colour, **BEST)
-        near = rows[np.abs(np.log(rows["compute"] / c)) < SAME]
+        curves.errorbar(best, np.median(loss), **reach, mfc=colour, **BEST_MARK)
+        near = rows[np.abs(np.log(rows["compute"] / c)) < NEAR_LOG_FLOPS]
         curves.plot(near["params"], near["loss"], "o", color=colour, ms=3, mec="white", mew=0.3)
     middles = np.median(least, 1)
     best_sizes = split_of(np.log(asked), np.median(place, 1))["params"]
     log_axis(curves, np.geomspace(best_sizes.min() / 5, best_sizes.max() * 5, 9), "params")
     curves.set_ylim(0.97 * middles.min(), 1.12 * middles.max())
-    curves.set_ylabel("latent " + LABELS["loss"])
+    curves.set_ylabel("latent " + AXIS_LABELS["loss"])
 
-    nodes = np.geomspace(*ends, NODES)
+    nodes = np.geomspace(*ends, FRONTIER_BUDGETS)
     frontier = np.array([budgets.best(np.log(c))[0] for c in nodes])
     sizes = split_of(np.log(nodes)[:, None], frontier)["params"]
     drawn = (
-        (sizes, rows["params"], LABELS["params"]),
+        (sizes, rows["params"], AXIS_LABELS["params"]),
         (np.exp(frontier), rows["tokens"] / rows["params"], "tokens per parameter D / N"),
     )
     for ax, (values, fitted, label) in zip(others, drawn, strict=True):
         ax.plot(rows["compute"], fitted, "o", ms=2.5, color=QUIET, alpha=0.5, mew=0)
-        low, lower, middle, upper, high = np.quantile(values, BANDS, axis=1)
+        low, lower, middle, upper, high = np.quantile(values, BAND_QUANTILES, axis=1)
         ax.fill_between(nodes, low, high, color=COLOURS[0], alpha=0.16, lw=0)
         ax.fill_between(nodes, lower, upper, color=COLOURS[0], alpha=0.26, lw=0)
         ax.plot(nodes, middle, color=COLOURS[0])
@@ -506,7 +510,7 @@ def compute_optimal(
     others[1].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     handles: list[Artist] = [
         *(key(f"C {c:.3g} FLOPs", color=colours.to_rgba(np.array(c))) for c in asked),
-        key("best N, 90 %", color=INK, **BEST),
+        key("best N, 90 %", color=INK, **BEST_MARK),
         key("fitted rows", color=QUIET, marker="o", ls="", ms=3),
         Patch(color=COLOURS[0], alpha=0.42, label="50 % band"),
         Patch(color=COLOURS[0], alpha=0.16, label="90 % band"),

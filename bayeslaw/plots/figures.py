@@ -21,9 +21,9 @@ from bayeslaw.planning.problem import Limit
 from bayeslaw.planning.result import Plan
 from bayeslaw.plots.curves import CROSS
 from bayeslaw.plots.style import (
+    AXIS_LABELS,
     COLOURS,
     INK,
-    LABELS,
     LINES,
     QUIET,
     Look,
@@ -41,7 +41,7 @@ from bayeslaw.tables.validation import COVARIATES
 
 NOMINAL = np.linspace(0.05, 0.95, 19)
 # Scores drawn, with the value of a perfect forecast.
-SCORES = {
+DRAWN_SCORES = {
     "rmse_log": ("RMSE of log loss", 0.0),
     "mae_rel": ("mean relative error", 0.0),
     "slope": ("calibration slope", 1.0),
@@ -180,7 +180,7 @@ def residuals(predicted: Forecast, fitted: Forecast | None = None) -> Figure:
         for frame, marks in zip(frames, dots[-len(frames) :], strict=True):
             ax.plot(frame[column], frame["residual"], ls="", ms=4, **marks)
         if column == "replay":  # may be 0
-            ax.set_xlabel(LABELS[column])
+            ax.set_xlabel(AXIS_LABELS[column])
         else:
             log_axis(ax, both[column], column)
         if first_column(ax):
@@ -201,15 +201,15 @@ def compare(scores: pd.DataFrame) -> Figure:
     Raises
     ------
     TableError
-        If none of `SCORES` has a value.
+        If none of `DRAWN_SCORES` has a value.
     """
-    drawn = [m for m in SCORES if m in scores and scores[m].notna().any()]
+    drawn = [m for m in DRAWN_SCORES if m in scores and scores[m].notna().any()]
     if not drawn:
-        raise TableError(f"no score to draw among {', '.join(SCORES)}.")
+        raise TableError(f"no score to draw among {', '.join(DRAWN_SCORES)}.")
     laws, places = [row_name(row) for row in scores.index], np.arange(len(scores))[::-1]
     figure, panels = axes(len(drawn), columns=3, width=2.9, height=0.7 + 0.32 * len(laws))
     for ax, metric in zip(panels, drawn, strict=True):
-        label, ideal = SCORES[metric]
+        label, ideal = DRAWN_SCORES[metric]
         ax.axvline(ideal, color=INK, lw=0.8, ls=LINES[1])
         ax.plot(scores[metric], places, ls="", marker="o", ms=6, color=COLOURS[0])
         ax.set_yticks(places, laws if first_column(ax) else [])

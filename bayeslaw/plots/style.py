@@ -30,7 +30,7 @@ INK, QUIET = "#1a1a1a", "#6b6b6b"
 SIZES = ListedColormap(mpl.colormaps["viridis"](np.linspace(0, 0.85, 256)))
 """Colours of model sizes and budgets. The end of viridis is left out: yellow on white is faint."""
 
-LABELS = {c: row.label for c, row in TABLE.items()} | {"loss": "loss (nats per token)"}
+AXIS_LABELS = {c: row.label for c, row in TABLE.items()} | {"loss": "loss (nats per token)"}
 SHORT_LABELS = {c: row.alias for c, row in TABLE.items()}
 RC: dict[RcKeyType, object] = {
     "font.family": "DejaVu Sans",
@@ -83,7 +83,7 @@ def log_axis(ax: Axes, values: npt.ArrayLike, name: str) -> None:
     ax.xaxis.set_major_locator(FixedLocator(_ticks(distinct)))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: count(value)))
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_xlabel(LABELS.get(name, name))
+    ax.set_xlabel(AXIS_LABELS.get(name, name))
 
 
 def _ticks(distinct: Floats) -> list[float]:

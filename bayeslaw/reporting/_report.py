@@ -28,7 +28,7 @@ from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import effects
 from bayeslaw.planning.result import Plan
-from bayeslaw.plots.style import LABELS, SHORT_LABELS
+from bayeslaw.plots.style import AXIS_LABELS, SHORT_LABELS
 from bayeslaw.reporting.pages import Page, Picture, formula, picture, rendered
 from bayeslaw.tables.hull import in_words, locate
 from bayeslaw.tables.table import LossTable, is_synthetic
@@ -318,7 +318,7 @@ def _data(of: _Results) -> Shown:
             spans = [_range(frame[column]), _range(rows[column]) if column in rows else UNKNOWN]
             reach = "" if column == "loss" else "not in the law"
             reach = beyond(frame[column], rows[column]) if column in law.columns else reach
-            ranges[LABELS[column]] = [*spans, reach]
+            ranges[AXIS_LABELS[column]] = [*spans, reach]
     costs = [6 * f["params"] * f["tokens"] for f in (frame, rows)]
     spans = [f"{c.min():.2g} – {c.max():.2g}" for c in costs]
     ranges["compute of a row, 6 N D, FLOPs"] = [*spans, beyond(*costs)]
@@ -536,7 +536,7 @@ def _checklist(of: _Results) -> Shown:
         "The law": {
             "formula": f"{law.title}; {size}",
             "response": f"validation loss, nats per token, domain {domain}",
-            "variables": "; ".join(LABELS[c] for c in law.columns),
+            "variables": "; ".join(AXIS_LABELS[c] for c in law.columns),
             "how N is counted": f"{UNKNOWN}: the table does not say whether embeddings count",
             "compute": "6 N D; attention and embeddings not counted separately",
         },

@@ -114,7 +114,7 @@ def rendered(template: str, **values: object) -> str:
 
 # -- the page to explore a plan --------------------------------------------------------------------
 
-MAX_DRAWS, BUDGETS, MAX_RATIOS = 256, 33, 25  # of a page, which takes 2 MB
+MAX_DRAWS, PAGE_BUDGETS, MAX_RATIOS = 256, 33, 25  # of a page, which takes 2 MB
 MARGIN = 4.0  # budgets reach this factor below and above the plan's, and half of it beyond the rows
 
 
@@ -203,7 +203,7 @@ def _page(
             raise BayeslawError(f"{name}: no draw meets the limits; relax one.")
         low, high = plan.data.get("atpp", (middle.atpp, middle.atpp))
         ends = min(low * 2, middle.atpp), max(high / 2, middle.atpp)
-        atpp = np.geomspace(ends[0] / MARGIN, ends[1] * MARGIN, BUDGETS)
+        atpp = np.geomspace(ends[0] / MARGIN, ends[1] * MARGIN, PAGE_BUDGETS)
     if replay is None:
         grid = plan.replay_grid
         replay = grid if len(grid) <= MAX_RATIOS else np.linspace(grid[0], grid[-1], MAX_RATIOS)

@@ -42,14 +42,14 @@ DESIGN: Mapping[str, list[float]] = {
     "ptpp": [15, 60],
 }
 # Rows to forecast: of another size, base and run, and outside the design in every covariate.
-NEW: Mapping[str, list[float]] = {
+NEW_ROWS: Mapping[str, list[float]] = {
     "params": [3e10],
     "tokens": [1e10, 1e12],
     "replay": [0.3],
     "ptpp": [279],
 }
 FURTHER = 1.3  # tokens of a later row of a fitted run, as a multiple of those before it
-MIXED = 1.05  # a posterior with a larger R-hat, or none since a chain did not move, is left out
+MOST_RHAT = 1.05  # a posterior with a larger R-hat, or none since a chain did not move, is left out
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def calibrate(
     """
     law = load_law(law)
     chosen = make_settings(settings, priors=priors, likelihood=likelihood, delta=delta, seed=seed)
-    design, ahead = _labelled(law, DESIGN, "fitted"), _labelled(law, NEW, "new")
+    design, ahead = _labelled(law, DESIGN, "fitted"), _labelled(law, NEW_ROWS, "new")
     # Later rows of the first run: once and twice beyond its last tokens.
     last = design[design["run"] == design["run"].iloc[0]].nlargest(1, "tokens")
     later = [last.assign(tokens=FURTHER**k * last["tokens"]) for k in (1, 2)]
@@ -168,7 +168,7 @@ def calibrate(
             continue
         table = _table(design, loss[: len(design)])
         fit = fit_spec(spec, table, replace(chosen, seed=chosen.seed + i))
-        if not fit.convergence.rhat <= MIXED:
+        if not fit.convergence.rhat <= MOST_RHAT:
             failed += 1
             continue
         used = fit.accepted(unconverged=True, beyond_evidence=True)

@@ -20,14 +20,14 @@ from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES, canonical, check_positive
 
 INTERPOLATION, EXTRAPOLATION, PROJECTION = "interpolation", "extrapolation", "projection"
-EDGE = 0.0022
+INSIDE_DECADES = 0.0022
 """Distance that counts as inside: half a percent of N, D or PTPP, since D is whole batches."""
-NEAR = 0.05
+NEAR_DECADES = 0.05
 """Distance that is next to the fitted rows, in decades: 12 % of N, D or PTPP."""
-BEYOND = "beyond_"
+BEYOND_PREFIX = "beyond_"
 """Prefix of the columns with the distance along one covariate."""
 # That from the hull is from `benchmarks/distance.csv`.
-MEASURED = {c: row.measured for c, row in TABLE.items()} | {"decades": 1.385}
+MEASURED_DECADES = {c: row.measured for c, row in TABLE.items()} | {"decades": 1.385}
 """Farthest distance at which held-out losses were compared with bands, in decades: of each
 covariate beyond its range, and of a row from the hull."""
 TOO_FAR = 2.0
@@ -101,11 +101,11 @@ def locate(
     for c in shared:
         x, at = axes(seen, [c])[:, 0], axes(new, [c])[:, 0]
         beyond[c] = np.maximum(np.maximum(x.min() - at, at - x.max()), 0)
-        if np.ptp(x) <= EDGE:
-            unvaried[c] = beyond[c] > EDGE
+        if np.ptp(x) <= INSIDE_DECADES:
+            unvaried[c] = beyond[c] > INSIDE_DECADES
     away = decades(seen, new, used)
     others = np.linalg.norm([beyond[c] for c in shared if c not in used] or [0 * away], axis=0)
-    away = np.where(away > EDGE, away, np.where(others > EDGE, others, 0))
+    away = np.where(away > INSIDE_DECADES, away, np.where(others > INSIDE_DECADES, others, 0))
     names = [", ".join(c for c in unvaried if unvaried[c][i]) for i in range(len(new))]
     position = np.where(away > 0, EXTRAPOLATION, INTERPOLATION)
     position = np.where([bool(name) for name in names], PROJECTION, position)
@@ -113,7 +113,10 @@ def locate(
         {
             "position": position,
             "decades": away,
-            **{BEYOND + c: np.where(far > EDGE, far, 0) for c, far in beyond.items()},
+            **{
+                BEYOND_PREFIX + c: np.where(far > INSIDE_DECADES, far, 0)
+                for c, far in beyond.items()
+            },
             "unvaried": names,
         },
         index=new.index,
@@ -138,11 +141,11 @@ def in_words(positions: pd.DataFrame) -> str:
 
 def farthest(positions: pd.DataFrame) -> dict[str, str]:
     """Largest distance of the extrapolations and of the projections, and along covariates."""
-    columns = [str(c) for c in positions if str(c).startswith(BEYOND)]
+    columns = [str(c) for c in positions if str(c).startswith(BEYOND_PREFIX)]
     words = {}
     for position, rows in positions[positions["decades"] > 0].groupby("position"):
         most = rows.max(numeric_only=True)
-        along = [f"{c.removeprefix(BEYOND)} {most[c]:.2g}" for c in columns if most[c] > 0]
+        along = [f"{c.removeprefix(BEYOND_PREFIX)} {most[c]:.2g}" for c in columns if most[c] > 0]
         beyond = ": " + ", ".join(along) if along else ", each covariate within its range"
         words[str(position)] = f"{rows['decades'].max():.2g} decades{beyond}"
     return words
@@ -199,8 +202,8 @@ def evidence(
         return "ok", ""
     units = {c: " decades" * row.logged + f" of {row.text}" for c, row in TABLE.items()}
     distances = [
-        f"{far[n] * MEASURED[n]:.2g}{units.get(n, ' decades')} (bands were tested to "
-        f"{MEASURED[n]:.2g})"
+        f"{far[n] * MEASURED_DECADES[n]:.2g}{units.get(n, ' decades')} (bands were tested to "
+        f"{MEASURED_DECADES[n]:.2g})"
         # The distance from the hull is told only where no covariate alone explains it.
         for n in ([n for n in beyond if n in TABLE] or beyond)
     ]
@@ -217,7 +220,7 @@ def of_measured(located: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """Distances of rows of `locate`, over the farthest at which bands were measured."""
     return pd.DataFrame(
         {
-            n: located[n if n == "decades" else BEYOND + n] / MEASURED[n]
+            n: located[n if n == "decades" else BEYOND_PREFIX + n] / MEASURED_DECADES[n]
             for n in (*columns, "decades")
         }
     )

@@ -30,7 +30,7 @@ from bayeslaw.tables.validation import (
     ALIASES,
     BASE_LOSSES,
     COLUMNS,
-    LINE,
+    LINE_COLUMN,
     canonical,
     check_positive,
     check_units,
@@ -266,12 +266,14 @@ def grid(**covariates: float | str | Iterable[float | str]) -> pd.DataFrame:
 
 ROW = "row of the file"
 """Name of a column that no file has."""
-SYMBOLS: dict[str, tuple[str, ...]] = {alias: (column,) for alias, column in ALIASES.items()}
-SYMBOLS |= dict.fromkeys(("C", "flops"), ("params", "tokens"))
+EXPRESSION_NAMES: dict[str, tuple[str, ...]] = {
+    alias: (column,) for alias, column in ALIASES.items()
+}
+EXPRESSION_NAMES |= dict.fromkeys(("C", "flops"), ("params", "tokens"))
 """Names in expressions beside those of columns, and the columns that they need."""
 QUOTES = re.compile(r"""('(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")|`([^`]*)`""")
 """Text, which stays, or the name of a column in backticks."""
-FUNCTIONS = ("log", "log10", "exp", "sqrt", "abs")
+EXPRESSION_FUNCTIONS = ("log", "log10", "exp", "sqrt", "abs")
 SYNTAX = (
     *(ast.Expression, ast.Name, ast.Load, ast.Constant, ast.List, ast.Tuple, ast.Call),
     *(ast.Compare, ast.cmpop, ast.BoolOp, ast.boolop, ast.UnaryOp, ast.unaryop, ast.BinOp),
@@ -284,7 +286,7 @@ def words(text: str) -> tuple[str, dict[str, str]]:
     """An expression with words in place of columns in backticks, and the column of each word.
 
     `SyntaxError` if it has more than columns, numbers, text, comparisons, and, or, not, in,
-    arithmetic and `FUNCTIONS`.
+    arithmetic and `EXPRESSION_FUNCTIONS`.
     """
     columns: dict[str, str] = {}
     free = "quoted"  # starts no name in the text
@@ -302,7 +304,7 @@ def words(text: str) -> tuple[str, dict[str, str]]:
     for node in ast.walk(ast.parse(text, mode="eval")):
         called = node.func if isinstance(node, ast.Call) else None
         if not isinstance(node, SYNTAX) or (
-            called and not (isinstance(called, ast.Name) and called.id in FUNCTIONS)
+            called and not (isinstance(called, ast.Name) and called.id in EXPRESSION_FUNCTIONS)
         ):
             raise SyntaxError(f"{type(node).__name__} in {text!r}")
         if isinstance(node, ast.Name):
@@ -323,8 +325,8 @@ def evaluated(frame: pd.DataFrame, text: str) -> Any:
             values[word] = frame[column]
         elif column in here:
             values[word] = frame[here[column]]
-        elif column in SYMBOLS and {*SYMBOLS[column]} <= {*here}:
-            first, *others = (frame[here[of]] for of in SYMBOLS[column])
+        elif column in EXPRESSION_NAMES and {*EXPRESSION_NAMES[column]} <= {*here}:
+            first, *others = (frame[here[of]] for of in EXPRESSION_NAMES[column])
             values[word] = 6 * first * others[0] if others else first
         elif word != column:
             raise NameError(f"name {column!r} is not defined")
@@ -339,7 +341,7 @@ def queried(frame: pd.DataFrame, query: str, name: str) -> pd.DataFrame:
     except Exception as error:  # pandas raises many types, of its parser and of the operations
         absent = re.fullmatch("name '(.*)' is not defined", str(error))
         if absent:
-            also = [name for name, of in SYMBOLS.items() if {*of} <= {*frame.columns}]
+            also = [name for name, of in EXPRESSION_NAMES.items() if {*of} <= {*frame.columns}]
             reason = unknown("column", absent[1], [*map(str, frame.columns), *also])
         elif isinstance(error, TypeError):
             reason = f"{str(error).splitlines()[0]}."
@@ -468,7 +470,7 @@ def asked(frame: pd.DataFrame, query: str | None, loss_unit: str | None) -> pd.D
         found = LossTable(rows[~base], rows[base]).query(query)
     except TableError:  # of the whole table, when it is validated
         return frame
-    about = {c for word in words(query)[1].values() for c in SYMBOLS.get(word, (word,))}
+    about = {c for word in words(query)[1].values() for c in EXPRESSION_NAMES.get(word, (word,))}
     if loss_unit not in (None, "nats") and about & {"loss", *BASE_LOSSES}:
         return frame
     kept = rows[ROW].isin([*found.frame[ROW], *found.baselines[ROW]])
@@ -533,7 +535,7 @@ def read_frame(path: str | Path) -> pd.DataFrame:
         said = (str(error).strip() or repr(error)).splitlines()[0]
         raise TableError(f"{path}: not a readable table: {said}") from error
     # pandas and csv disagree about the records of some broken files; then rows count from 0.
-    index = pd.Index(lines[1:], name=LINE, dtype=int)
+    index = pd.Index(lines[1:], name=LINE_COLUMN, dtype=int)
     return frame.set_axis(index, axis=0) if len(index) == len(frame) else frame
 
 

@@ -34,32 +34,32 @@ ABSENT: dict[str, Any] = {
     **dict.fromkeys(BASE_LOSSES, np.nan),
 }
 """Columns that a table may lack, and what their absence stands for."""
-LABELS = ("domain", "base", "run")
-IDENTITY = (*COVARIATES, "unique_tokens", "annealed", "rate", *BASE_LOSSES, *LABELS)
+LABEL_COLUMNS = ("domain", "base", "run")
+IDENTITY = (*COVARIATES, "unique_tokens", "annealed", "rate", *BASE_LOSSES, *LABEL_COLUMNS)
 """Columns by which rows are told apart, with those of a fit's random effects."""
 NUMBERS = (*COLUMNS, "annealed", "rate", *BASE_LOSSES)
-KNOWN = (*NUMBERS, *LABELS)
+KNOWN = (*NUMBERS, *LABEL_COLUMNS)
 """Columns with a meaning."""
-SAME = 1e-6
+SAME_VALUE = 1e-6
 """Relative difference below which two numbers of a column are equal."""
-UNKNOWN = {
+UNLEARNED = {
     "unique_tokens": "what repeated tokens are worth",
     "annealed": "how annealed checkpoints differ from others",
     "rate": "what another rate does",
 }
 """What a fit does not know without several values of a column, or without the column."""
 SUFFIXES = {"K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-SHORT = r"[0-9]*\.?[0-9]+[KkMBT]"
+SUFFIXED_NUMBER = r"[0-9]*\.?[0-9]+[KkMBT]"
 ALIASES = {row.alias: c for c, row in TABLE.items()}
-FEWEST = 1e4
+LEAST_COUNT = 1e4
 """Fewest parameters of a language model, and tokens it is trained on; less is in another unit."""
-MOST = 1e15  # more parameters, or tokens, than any run has
+LARGEST_COUNT = 1e15  # more parameters, or tokens, than any run has
 THEIRS = {"params": "param|model.?size|^size$", "tokens": "token", "loss": "loss"}
 """Patterns of names that others have for columns."""
 # Factors above the fitted range from which a value may be, and surely is, in another unit. Below
 # it the first is enough: nobody forecasts runs a thousand times smaller than the fitted ones.
 OTHER_UNIT, NO_OTHER = 1e3, 1e6
-LINE = "line"
+LINE_COLUMN = "line"
 """Name of an index that holds the lines of a file."""
 UNITS = {
     **{c: row.expected for c, row in TABLE.items() if row.expected},
@@ -174,7 +174,7 @@ def quoted(column: str) -> str:
 
 def count(text: str) -> float:
     """A number as people write it, such as 1e9 or 1.3B; `ValueError` if it is none."""
-    if re.fullmatch(SHORT, text.strip()):
+    if re.fullmatch(SUFFIXED_NUMBER, text.strip()):
         return float(text.strip()[:-1]) * SUFFIXES[text.strip()[-1]]
     return float(text)
 
@@ -190,7 +190,7 @@ def typed(column: pd.Series, name: str = "") -> pd.Series:
     if np.isfinite(values).all():
         return values
     text = column.where(values.isna()).astype("string").str.strip()
-    short = text.str.fullmatch(SHORT).fillna(False).to_numpy(bool)
+    short = text.str.fullmatch(SUFFIXED_NUMBER).fillna(False).to_numpy(bool)
     values[short] = text[short].map(count)
     if short.any() and name:
         warnings.warn(
@@ -270,10 +270,10 @@ def check_units(rows: pd.DataFrame, name: str, fitted: pd.DataFrame | None = Non
         for column in rows.columns.intersection([c for c, unit in UNITS.items() if unit == COUNTS]):
             most = float(rows.loc[rows[column] > 0, column].max())
             is_most = f"{name}: the largest of column {column!r} is {most:g}"
-            if most < FEWEST:
+            if most < LEAST_COUNT:
                 how = argument("columns", {column: f"{column} * 1e9"})
                 raise TableError(f"{is_most}; {COUNTS}: {how}.")
-            if most > MOST and column in COVARIATES:
+            if most > LARGEST_COUNT and column in COVARIATES:
                 raise TableError(f"{is_most}, more than any run has; check its unit.")
         return
     for text, sure in other_units(rows, fitted):
@@ -318,7 +318,7 @@ def check_known(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
     Without the column, rows that state what its absence stands for pass, see `ABSENT`.
     """
     rows = rows if "tokens" in rows else rows.assign(tokens=np.finfo(float).max)
-    for column in rows.columns.intersection(list(UNKNOWN)):
+    for column in rows.columns.intersection(list(UNLEARNED)):
         known = distinct(fitted, column)
         if len(known) > 1 or (column == "unique_tokens" and column in fitted):
             continue
@@ -328,7 +328,7 @@ def check_known(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
             to = f"{column} {float(known[0]):g} alone" if len(known) else f"rows without {column}"
             raise TableError(
                 f"{name}: rows of {column} {float(other.iloc[0]):g}, but the law was fitted to "
-                f"{to}, so it does not know {UNKNOWN[column]}; drop the column to take them for "
+                f"{to}, so it does not know {UNLEARNED[column]}; drop the column to take them for "
                 "such, or fit a table in which it varies."
             )
 
@@ -354,7 +354,7 @@ def agree(
     asked: pd.DataFrame,
     measured: pd.DataFrame,
     column: str,
-    tolerance: float = SAME,
+    tolerance: float = SAME_VALUE,
     *,
     paired: bool = False,
 ) -> Bools:
@@ -389,7 +389,7 @@ def _compared(frame: pd.DataFrame, column: str) -> pd.Series | None:
         return new if column not in frame else frame[column].astype(float).clip(upper=new)
     if column not in frame:
         return pd.Series(1.0, frame.index) if column == "annealed" else None
-    if column in NUMBERS or (column not in LABELS and is_numeric_dtype(frame[column])):
+    if column in NUMBERS or (column not in LABEL_COLUMNS and is_numeric_dtype(frame[column])):
         return frame[column].astype(float)
     return label_texts(frame[column])
 
@@ -398,7 +398,7 @@ def same_rows(
     asked: pd.DataFrame,
     measured: pd.DataFrame,
     columns: Iterable[str],
-    tolerance: float = SAME,
+    tolerance: float = SAME_VALUE,
 ) -> Bools:
     """Which rows are the same: those that `agree` in all columns; shape (asked, measured)."""
     same = np.ones((len(asked), len(measured)), bool)
@@ -439,6 +439,6 @@ def row_numbers(mask: pd.Series) -> str:
     names = mask.index if mask.index.is_unique else pd.RangeIndex(len(mask))
     rows = [str(row) for row in names[mask.to_numpy(bool)][:5]]
     more = int(mask.sum()) - len(rows)
-    label = "line" if names.name == LINE else "row"
+    label = "line" if names.name == LINE_COLUMN else "row"
     label += "s" if mask.sum() > 1 else ""
     return f"{label} {', '.join(rows)}" + (f" and {more} more" if more else "")
