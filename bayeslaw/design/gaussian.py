@@ -127,9 +127,11 @@ def joint_gaussian(
         covariance = np.zeros((len(frame), len(frame)))
         for member, draws, place in fit.by_member(paired[keep]):
             losses = np.log(member.latent(both)) + new_size_effects(member, both, plan, domain)
+            # Fitted effects belong to what is measured; targets are latent losses.
             losses[:, : len(frame)] += effects.draw(member.draws, member.spec.effects, frame, None)
             log_loss[place] = losses[draws]
         for member, draws, _ in fit.by_member():
+            # The noise of a pool is that of its members, by their shares of the draws.
             covariance += len(draws) * share * _noise(member, frame, plan)
         if plan is not None and plan.noise == "predictive":
             # The effect of the planned base, if it is new, is the one that the plan's draws have.

@@ -88,7 +88,9 @@ def anchor_value(
     """
     if not sets or simulations < 1:
         raise BayeslawError("give at least one set of anchors, and one simulation.")
+    # The same noise before and after, so that budgets differ by the anchors alone.
     planned |= {"seed": seed}
+    # These plans are compared and not followed, so they may lie anywhere.
     fits = target.accepted(beyond_evidence=True), source.accepted(beyond_evidence=True)
     now = plan(target=fits[0], source=fits[1], **planned)
     if not math.isfinite(now.atpp):
@@ -116,6 +118,7 @@ def anchor_value(
 def distinct_rows(frames: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, list[Ints]]:
     """Distinct rows of all frames, and the positions of each frame's rows among them."""
     rows = pd.concat(completed(frames), ignore_index=True)
+    # A row of several sets has one loss in a simulation, so that sets compare.
     same = [name for name in ("run", *ABSENT, *COVARIATES) if name in rows]
     code = rows.groupby(same, sort=False, dropna=False).ngroup().to_numpy()
     ends = np.cumsum([len(frame) for frame in frames])
@@ -128,6 +131,7 @@ def simulated_losses(
     """Losses measured in each domain, (simulations, rows), where the truth is a draw."""
     measured = []
     for i, fit in enumerate(fits):
+        # Domains are independent, as they are in a plan.
         rng = np.random.default_rng([seed, i])
         truth = rng.integers(len(fit.values()["sigma"]), size=count)
         measured.append((fit.latent(rows) * np.exp(residual_draws(fit, rows, rng)))[truth])
@@ -154,6 +158,7 @@ def summary_of_set(
     now: Plan, spent: float, atpp: Floats, flops: Floats, rhat: Floats
 ) -> dict[str, object]:
     saved = now.flops - flops
+    # An order statistic: without a plan the saving is minus infinity, which has no mean.
     median = np.quantile(saved, 0.5, method="lower")
     feasible = pd.Series(saved[np.isfinite(flops)])
     return {

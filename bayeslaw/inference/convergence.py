@@ -92,6 +92,7 @@ def failing(draws: xr.Dataset) -> tuple[str, ...]:
 
 def _measures(draws: xr.Dataset) -> dict[str, tuple[float, float, float]]:
     """Of each variable the largest R-hat, and the smallest bulk and tail effective sample size."""
+    # Imported here, so that the command line starts fast.
     import arviz_stats as azs
 
     rhat, bulk, tail = azs.rhat(draws), *(azs.ess(draws, method=m) for m in ("bulk", "tail"))

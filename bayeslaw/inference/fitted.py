@@ -46,6 +46,7 @@ class FittedLaw(FitOfLaw):
     def by_member(self, draws: Ints | None = None) -> Iterator[tuple[Self, Ints, Ints]]:
         """Members, with the draws of theirs that some draws of the fit are, and their places."""
         chosen = np.arange(self.count) if draws is None else draws
+        # A pool yields one such part for each law, so what takes a fit asks for parts alone.
         yield self, chosen, np.arange(len(chosen))
 
     @property
@@ -70,6 +71,7 @@ class FittedLaw(FitOfLaw):
     def steps(self) -> dict[str, Floats]:
         """Steps of the walks at the knots of the training rows, each (draws, 1, knots)."""
         steps = {walk.steps: self.draws[walk.steps].values for walk in self.law.walks}
+        # The axis between is that of rows, for all of which a knot has one step.
         return {name: v.reshape(-1, 1, v.shape[-1]) for name, v in steps.items()}
 
     @property
@@ -87,6 +89,7 @@ class FittedLaw(FitOfLaw):
         """
         frame = table.frame if isinstance(table, LossTable) else canonical(table, "rows", ())
         frame = self.law.at_held(frame)
+        # Sizes alone: the effects of a base and a run belong to a measurement.
         of_sizes = effects.latent_effects(self.draws, self.spec.effects, frame)
         return self.law_loss(frame) * np.exp(of_sizes)
 
@@ -129,8 +132,11 @@ class FittedLaw(FitOfLaw):
 
         start, sd = log_loss({}), drawn.std(0)
         units = [{name: middle[name] + unit} for name, length in lengths for unit in np.eye(length)]
+        # In units of the posterior's sd, so that rows that the fit knows well count most.
         columns = np.array([log_loss(unit) - start for unit in units]) / sd
         missing = columns @ ((np.median(drawn, 0) - start) / sd)
+        # The identity is the prior precision of steps: without it they are not determined by few
+        # rows.
         moves = np.linalg.solve(columns @ columns.T + np.eye(len(units)), missing)
         ends = np.cumsum([length for _, length in lengths])[:-1]
         parts = zip(lengths, np.split(moves, ends), strict=True)
@@ -162,6 +168,7 @@ class FittedLaw(FitOfLaw):
         """
         if EXTENSION in self.settings:
             return int(self.settings[EXTENSION])
+        # Not `hash`, which differs from process to process.
         return zlib.crc32(self.table.loss.tobytes()) + int(self.settings.get("seed", 0))
 
     def scale(self, frame: pd.DataFrame) -> Floats:

@@ -176,6 +176,7 @@ def fit(
         raise LawError(unknown("method", method, ("nuts", "map")))
     chosen = make_settings(settings, priors=priors, likelihood=likelihood, delta=delta, seed=seed)
     laws = member_laws(law)
+    # A str is a sequence, and may be the name of a pool.
     if not isinstance(law, Sequence):
         law = load_law(law)
     if method == "map" and laws is None and isinstance(law, str | Path | Law):
@@ -186,10 +187,12 @@ def fit(
             )
         law = for_table(load_law(law), table)
         spec = make_spec(law, priors=priors, likelihood=likelihood, delta=delta)
+        # A Huber likelihood given as an object has a threshold of its own.
         threshold = spec.delta if isinstance(spec.likelihood, Huber) else delta
         return fit_map(spec, table, delta=threshold, seed=seed)
     if laws is None and isinstance(law, str | Path | Law):
         return fit_spec(specify(law, table, chosen), table, chosen)
+    # The laws of a pool have parameters of their own, so no mode or priors in common.
     if method == "map" or priors != "default":
         what = "mode" if method == "map" else "priors in common"
         raise FitError(
@@ -252,6 +255,7 @@ def pymc_model(
     >>> {name: len(labels) for name, labels in model.coords.items() if "knot" not in name}
     {'row': 35, 'base': 7}
     """
+    # Settings of the sampler are checked, but nothing is drawn: any seed does.
     chosen = make_settings(settings, priors=priors, likelihood=likelihood, delta=delta, seed=0)
     spec = specify(law, table, chosen)
     return build(make_data(spec, table))
@@ -261,10 +265,12 @@ def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec
     """The spec that `fit` fits to a table, with the random effects that its columns allow."""
     law, frame = for_table(load_law(law), table), table.frame
     discrepancy = make_discrepancy(settings.discrepancy, law.without_discrepancy)
+    # Without a discrepancy, the law is taken as exact for every size.
     with_sizes = discrepancy.size_effects
     levels = effects.choose(settings.effects, frame, table.name, discrepancy=with_sizes)
     columns = (*law.columns, *law.held)
     errors = noise.choose_errors(settings.errors, frame, table.name)
+    # A label that stands for runs of several models would join their effects and errors.
     if "run" in (*levels, errors):
         effects.check_runs(frame, table.name, columns)
     if "replay" in law.columns:
@@ -276,6 +282,7 @@ def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec
         delta=settings.delta,
         discrepancy=discrepancy,
         effects=levels,
+        # A list replaces the default: without sizes in it, new ones have no effect either.
         new_sizes=settings.effects == "auto",
         errors=errors,
     )
@@ -324,6 +331,7 @@ def refit(
     """
     others = {n: settings.pop(n) for n in ("priors", "likelihood", "delta") if n in settings}
     rest: ModelSettings = settings
+    # Simulations run in several processes, so each refit keeps to one core.
     chosen = make_settings({**SHORT_REFIT, **rest, "cores": 1, "retry": False}, seed=seed, **others)
     spec = law if isinstance(law, Spec) else specify(law, table, chosen)
     return fit_spec(spec, table, chosen)
@@ -333,6 +341,7 @@ def joined(table: LossTable, rows: LossTable | None) -> LossTable:
     """A table with further measured rows; by default annealed, tuned, and without repeats."""
     if rows is None or not len(rows):
         return table
+    # A column that only one of them has would be missing in the rows of the other.
     frame = pd.concat(completed([table.frame, rows.frame]), ignore_index=True)
     return LossTable(frame, table.baselines, table.name)
 
@@ -347,6 +356,7 @@ def labelled_draws(data: Data, draws: xr.Dataset) -> xr.Dataset:
     for level, labels in data.groups.items():
         z = draws[f"{level}_z"]
         (dim,) = set(z.dims) - {"chain", "draw"}
+        # Effects in log loss, of which a forecast needs the sum; z alone is the sampler's.
         effect = (draws[f"tau_{level}"] * z).rename({dim: level})
         draws = draws.drop_dims(str(dim)).assign({f"{level}_effect": effect})
         draws = draws.assign_coords({level: labels})

@@ -46,6 +46,7 @@ def inside(frame: pd.DataFrame, levels: Sequence[float]) -> pd.DataFrame:
         lower, upper = (frame[column] for column in band_columns(level))
         marks[f"inside_{100 * level:g}"] = loss.between(lower, upper)
     found = pd.DataFrame(marks, frame.index)
+    # A row that was not measured lies neither inside nor outside.
     return found.astype("boolean").where(loss.notna(), axis=0) if loss.hasnans else found
 
 
@@ -70,6 +71,7 @@ def band_table(frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[
         columns[f"{name} % band"] = band
     if "position" in frame and frame["position"].nunique() > 1:
         columns["position"] = frame["position"]
+    # Rows inside the hull would have a column of zeros.
     if "decades" in frame and frame["decades"].any():
         columns["decades"] = frame["decades"]
     formats: dict[str, Format] = {c: count for c in covariates if c not in ("row", *LABEL_COLUMNS)}
@@ -129,6 +131,7 @@ class Forecast(Showing):
         Columns `position` (interpolation, extrapolation or projection), `decades`, the same by
         covariate, and `unvaried`. Without posteriors it has no columns.
         """
+        # A forecast may come without its fits, as one of draws alone.
         if not self.fits:
             return pd.DataFrame(index=self.frame.index)
         table = next(iter(self.fits.values())).table  # all fits of a pool are of one table
@@ -146,6 +149,7 @@ class Forecast(Showing):
         for fitted in (fit.table.frame for fit in self.fits.values()):
             for column in ("domain", RATE_COLUMN, ANNEALED):
                 known = distinct(fitted, column)
+                # With one value in all fitted rows, a forecast is of that one, stated or not.
                 if column not in rows and len(known) == 1:
                     rows = rows.assign(**{column: known[0]})
         return rows
@@ -223,8 +227,10 @@ class Forecast(Showing):
         laws = [fit.law for fit in self.fits.values()]
         used = [*(self.columns or COVARIATES)]
         used += {step.called_by for law in laws for step in law.steps} & {UNIQUE, RATE_COLUMN}
+        # Rows are annealed unless a table says otherwise, so only the others are news.
         used += [ANNEALED] * (ANNEALED in frame and not frame[ANNEALED].all())
         used = [c for c in (*COVARIATES, UNIQUE, RATE_COLUMN, ANNEALED) if c in used and c in frame]
+        # What all rows share is said once above the table.
         constant = [c for c in used if rows > 1 and frame[c].nunique() == 1]
         kind = "posterior predictive" if self.kind == "predictive" else "latent loss"
         words = in_words(self.positions) if self.fits else ""

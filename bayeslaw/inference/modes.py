@@ -49,14 +49,17 @@ def fit_map(spec: Spec, table: LossTable, *, delta: float = DELTA, seed: int = 0
     def hessian(point: Floats) -> Floats:
         steps = HESSIAN_STEP * np.eye(len(point))
         rows = np.array([down(point + h)[1] - down(point - h)[1] for h in steps])
+        # Differences of a gradient are symmetric only up to rounding.
         return np.asarray((rows + rows.T) / (4 * HESSIAN_STEP))
 
     def start(row: Floats) -> Floats:
         """A start of the Huber fit on the real line, off the bounds of the priors."""
         row = np.clip(row, objective.low, objective.high)
+        # A start may have a coefficient of zero, which has no place on the real line.
         row[: objective.linear] = np.maximum(row[: objective.linear], 1e-2)
         paper = law.rescale(objective.amounts(row), objective.at)
         q = law.to_reference(paper, objective.at)
+        # Nor has the scatter of a start that fits exactly.
         q["sigma"] = max(float(np.std(objective.residuals(row[None]))), 1e-6)
         # A parameter of the likelihood is of order one.
         ones = [4.0 if support == (0, np.inf) else 0.0 for support in supports]

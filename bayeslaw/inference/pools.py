@@ -155,6 +155,7 @@ class Pool(Showing):
     def convergence(self) -> Convergence:
         """Convergence of the member that mixed worst."""
         checks = [fit.convergence for fit in self.members.values()]
+        # A failure counts before R-hat, as divergences fail with any R-hat.
         return max(checks, key=lambda check: (not check.ok, check.rhat))
 
     def require_converged(self) -> tuple[str, ...]:
@@ -181,7 +182,9 @@ class Pool(Showing):
     def _layout(self) -> tuple[list[Posterior], Ints, Ints]:
         """Members with weight; of each draw of the pool, its member and place among its draws."""
         used = {name: fit for name, fit in self.members.items() if self.weights[name] > 0}
+        # The most draws of which no member gives one twice.
         total = min(fit.count / self.weights[name] for name, fit in used.items())
+        # A fixed seed: a draw of the pool is the same one in every call and process.
         rng, owner, draw, key = np.random.default_rng(0), [], [], []
         for k, (name, fit) in enumerate(used.items()):
             count = round(total * self.weights[name])
@@ -226,6 +229,7 @@ class Pool(Showing):
         # Less than half a draw: a law that gets none need not converge, nor be forecast.
         least = 0.5 / min(fit.draws.sizes["draw"] for fit in fits.values())
         parts = {
+            # Members would warn of the same rows; the pool warns once, below.
             name: fits[name].accepted(beyond_evidence=True).forecast(table, kind=kind, seed=seed)
             for name, weight in self.weights.items()
             if weight > least
@@ -237,6 +241,7 @@ class Pool(Showing):
         edges = np.rint(np.cumsum(share) * count).astype(int)
         taken = []
         for (name, part), size in zip(parts.items(), np.diff(edges, prepend=0), strict=True):
+            # Spread over the chain, since neighbouring draws are alike.
             spaced = np.linspace(0, part.draws.sizes["draw"] - 1, size).astype(int)
             draws = part.draws.isel(chain=slice(chains), draw=spaced)
             draws = draws.drop_vars("draw", errors="ignore")

@@ -95,6 +95,7 @@ class Posterior(Showing, FittedLaw):
         if kind not in KINDS:
             raise LawError(unknown("kind of forecast", kind, KINDS))
         self.require_converged()
+        # A table's columns were named when it was read; a frame may call them N and D.
         frame = table.frame if isinstance(table, LossTable) else canonical(table, "grid", ())
         name = table.name if isinstance(table, LossTable) else "grid"
         check_rows(frame, name, self.table.frame)
@@ -125,8 +126,10 @@ class Posterior(Showing, FittedLaw):
         The parameters of the formula and those at the reference point, and the noise. Mean and sd
         of coefficients such as A say little: their posteriors have long tails.
         """
+        # Imported here, so that the command line starts fast.
         import arviz_stats as azs
 
+        # Exponents are in both, with the same draws.
         merged = xr.merge([self.scalars, self.paper], compat="override")
         columns = {
             "median": merged.median(),
@@ -149,12 +152,14 @@ class Posterior(Showing, FittedLaw):
     def how(self) -> tuple[str, str]:
         """The model and the sampler, in words."""
         spec, run = self.spec, self.settings
+        # A discrepancy has no parameters where the law holds all that it would vary along.
         discrepancy = spec.discrepancy.words if self.law.discrepancy_parameters else "no"
         model = {
             f"{spec.likelihood.kind} likelihood": True,
             f"{self._prior} priors": True,
             f"{discrepancy} discrepancy": True,
             f"random effects of {' and '.join(spec.effects)}": spec.effects,
+            # Too few sizes to be fitted, so not among the effects of the spec.
             "size effects propagated to new sizes": too_few_sizes(self),
             **{step.words: step.words for step in reversed(self.law.steps)},
             "errors correlated within runs": spec.errors == "run",
@@ -200,6 +205,7 @@ class Posterior(Showing, FittedLaw):
         }
         pairs = [(group, name) for group, names in groups.items() for name in names]
         rows = summary.loc[[name for _, name in pairs]]
+        # Both must reach the limit, so the smaller one is shown.
         ess = rows[["ess_bulk", "ess_tail"]].min(axis=1)
         columns = {"median": "median", "q05": "5 %", "q95": "95 %", "rhat": "R-hat"}
         frame = rows[list(columns)].rename(columns=columns).assign(ESS=ess)
@@ -226,6 +232,7 @@ class Posterior(Showing, FittedLaw):
         ).priors
         if spec.priors == defaults:
             return "default"
+        # The noise keeps its priors under `flat`.
         of_law = {*spec.law.priors, *FLOORS} - {*NOISE}
         shapes = {prior.name for name, prior in spec.priors.items() if name in of_law}
         return "flat" if shapes <= {"Flat", "HalfFlat", "Uniform"} else "own"

@@ -175,6 +175,7 @@ def sample(data: Data, settings: Settings) -> Sampled:
             density, mode = to_mode(make_density(data), settings.seed)
             size, factor = len(density.names), _factor(density, mode)
         draws, accept = settings.draws or FIRST, settings.target_accept
+        # A stated number of draws is kept: the retry has smaller steps alone.
         for left in reversed(range(1 + settings.retry if settings.draws else TRIES)):
             words, total = f"{law}: {draws:,} draws", settings.chains * (settings.tune + draws)
             with step(f"{words} of each of {settings.chains} chains", total) as move:
@@ -253,9 +254,11 @@ def to_mode(density: Density, seed: int) -> tuple[Density, Floats]:
 
     def climb(density: Density, start: Floats) -> Any:
         def down(point: Floats) -> tuple[float, Floats]:
+            # Whitened weights are zero at their mode given the parameters.
             whole = np.concatenate([point[:size], np.zeros(weights), point[size:]])
             value, gradient = density(whole)
             kept = np.delete(gradient, np.s_[size : size + weights])
+            # A finite value, from which a line search comes back.
             return (-value, -kept) if np.isfinite(value) else (LARGE, 0 * point)
 
         steps = {"maxiter": MODE_STEPS, "maxfun": 2 * MODE_STEPS}
@@ -294,6 +297,7 @@ def _factor(density: Density, mode: Floats) -> Floats:
     ]
     hessian = np.nan_to_num(np.array(rows))
     eigenvalues, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
+    # A negative eigenvalue, off the mode, has a scale too; a flat direction is as wide as priors.
     scale = 1 / np.sqrt(np.maximum(np.abs(eigenvalues), 1 / WIDEST**2))
     return np.asarray(vectors * scale @ vectors.T)
 

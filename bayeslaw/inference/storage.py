@@ -47,6 +47,7 @@ def _digest(tree: xr.DataTree) -> str:
     """SHA-256 of what `load` uses: texts of the groups, and the bits of all values."""
     sha256 = hashlib.sha256()
     for group in tree.subtree:
+        # As JSON, in which no two lists of texts look alike.
         texts = [group.path, *(str(group.attrs.get(name)) for name in ("format", "schema", "meta"))]
         sha256.update(json.dumps(texts).encode())
         for name in sorted(map(str, group.variables)):
@@ -73,6 +74,7 @@ def without_losses(fit: FittedLaw) -> FittedLaw:
     return dataclasses.replace(
         fit,
         draws=draws,
+        # Baselines are losses too.
         table=dataclasses.replace(fit.table, frame=bare, baselines=bare.iloc[:0]),
         settings={**fit.settings, EXTENSION: fit.extension_seed},
     )
@@ -127,6 +129,7 @@ def read(path: str | Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
         with h5py.File(path) as file:
             dict(file.attrs)  # h5netcdf prints an error when it meets damage of these
         with xr.open_datatree(path, engine="h5netcdf") as tree:
+            # Read whole while the file is open: damage of an array shows only here.
             tree.load()
             whole = _digest(tree) == tree.attrs.get("sha256")
     except Exception as error:  # damage makes HDF5 and xarray raise nearly every type
@@ -135,6 +138,7 @@ def read(path: str | Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     if form not in (MARK, POOL_MARK):
         raise FileError(f"{path}: a NetCDF file, but not a bayeslaw posterior.")
     try:
+        # Before the digest: another layout is not damage.
         if (schema := int(tree.attrs["schema"])) != SCHEMA:
             newer = schema > SCHEMA
             raise FileError(
@@ -177,6 +181,7 @@ def _arguments(tree: xr.DataTree) -> dict[str, Any]:
     if table.sha256 != about["sha256"]:
         raise ValueError("its table is not the one that was fitted")
     for walk in spec.law.over(spec.law.covariates(table), meta["at"]).walks:
+        # Knots follow from the rows and the code, which may have changed.
         if walk.knots and len(walk.knots.positions) != draws[walk.steps].shape[-1]:
             raise ValueError(f"saved with other knots of {walk.steps}; fit again")
     checks = meta["convergence"]
@@ -186,6 +191,7 @@ def _arguments(tree: xr.DataTree) -> dict[str, Any]:
         "at": meta["at"],
         "draws": draws,
         "stats": stats,
+        # JSON has no tuples.
         "convergence": Convergence(**checks | {"slow": tuple(checks["slow"])}),
         "settings": meta["settings"],
     }
@@ -207,6 +213,7 @@ def to_datatree(fit: FittedLaw, *, seed: int = 0, prior: int = 1000) -> xr.DataT
     groups_of = [effects.level(name).column for name in fit.spec.effects]
     known = [c for c in (*COVARIATES, *groups_of) if c in frame]
     observed = xr.DataArray(np.log(fit.table.loss), rows, ("row",))
+    # Training rows without a label have the effect that was fitted to them, not a new one.
     replicated = latent + residual_draws(fit, frame, rng, training=True)
     groups = {
         "posterior": xr.merge([fit.draws, fit.paper], compat="override"),

@@ -24,7 +24,9 @@ def build(data: Data) -> Model:
     spec, law, priors, at = data.spec, data.law, data.spec.priors, data.at
     with pm.Model(coords={"row": np.arange(len(data))}) as model:
         q = {name: priors[name].rv(name) for name in law.coordinates if name != "L_ref"}
+        # With L_ref at zero, E is minus the sum of the terms.
         terms = law.amounts({**q, "L_ref": 0.0}, at, pt)
+        # L_ref has no prior of its own: it follows from that of the floor and from the terms.
         q["L_ref"] = pm.CustomDist("L_ref", -terms["E"], dist=_loss_of(priors))
         for walk in law.walks:
             assert walk.knots

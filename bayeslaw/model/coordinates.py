@@ -52,6 +52,7 @@ def parameters(spec: Spec, at: Values, z: Values) -> tuple[dict[str, Any], Tenso
     dependent = {"L_ref", *coupled, *normal_coefficients(spec), *gated}
     dependent |= {term.local for term in _divided(law)} | {*_factors(spec)}
     q: dict[str, Tensor] = {}
+    # Log derivative of L_ref, which is exp(z) above its least value; see `_add_sizes`.
     log: Tensor = z["L_ref"]
     for name in (name for name in law.coordinates if name not in dependent):
         q[name], part = on_the_line(priors[name].support, z[name])
@@ -136,6 +137,7 @@ def _add_sizes(q: dict[str, Tensor], log: Tensor, spec: Spec, at: Values, z: Val
     terms = sum([*least.values(), *size.values()], 0.0)
     all_widths = _total(widths.values())
     q["L_ref"] = loss = loss_of(low, terms) + F.exp(z["L_ref"])
+    # With bounds of every term and of the floor, the loss at the reference point is bounded too.
     if all_widths is not None and math.isfinite(most):
         span = loss_of(most, terms + all_widths) - loss_of(low, terms)
         share, part = on_the_line((0.0, 1.0), z["L_ref"])
@@ -228,6 +230,7 @@ def _add_gate(
     """
     assert term.gated
     of_depth, of_rate = term.gated
+    # A hyperbolic sine: linear about a rate of zero, logarithmic on both sides of it.
     up = F.exp(z[of_rate])
     rate = q[of_rate] = 0.5 * SMALL_RATE * (up - 1 / up)
     log = F.log(0.5 * SMALL_RATE * (up + 1 / up))
@@ -265,5 +268,6 @@ def start(data: Data) -> dict[str, float]:
         else:
             values[name] = -0.5 if math.isinf(prior.support[1]) else 0.0
     for name, factor in _factors(spec).items():
+        # Where the factor's own exponent is zero, the slope along its covariate is the others'.
         values[name] = -factor.sign * sum(math.exp(values[other]) for other in factor.others)
     return values

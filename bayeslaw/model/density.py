@@ -276,6 +276,7 @@ class _Builder:
         data, at, q = self.data, self.data.at, self.q
         law, known = data.law, data.law.of_deviations(data.x)
         x = {name: self.tape.constant(data.x[name]) for name in law.covariate_names}
+        # At zero: their columns follow as weights, in which the log loss is linear.
         p = law.amounts({**q, **dict.fromkeys(normal_coefficients(data.spec), 0.0)}, at, F)
         loss, shares = law.without(Linear).stated(p, x, at, F)
         log_loss = F.log(loss)
@@ -311,6 +312,7 @@ class _Builder:
     def add(self, columns: Floats, share: Any, scale: Any, weights: Sequence[Weight]) -> None:
         """Add weights to the log loss: with these columns, times a share of it and a scale."""
         share = self.node(share)
+        # Columns that enter times one share are multiplied as one matrix.
         if not self.blocks or self.blocks[-1].share is not share:
             self.blocks.append(Block(share, []))
         self.blocks[-1].columns.extend(columns)
@@ -324,6 +326,8 @@ class _Builder:
         for level, labels in data.groups.items():
             index, tau = data.index[level], self.q[f"tau_{level}"]
             weights = [Weight(f"{level}_z", vector=True)] * len(labels)
+            # Given the weights, effects of one level are independent: the largest level needs no
+            # matrix.
             if not self.level[2] and len(labels) == most:
                 self.level = np.asarray(index, np.int64), tau, weights
             elif whitened + len(labels) <= MAX_WHITENED:

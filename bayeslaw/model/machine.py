@@ -145,6 +145,9 @@ def _by_element(kind: int, out: int, parts: Sequence[Part], shape: Shape) -> lis
 # for that is not vectorised. A slice of memory, or a row of `code`, costs an atomic count of
 # references, as much as half a row of values. In Numba the sum of an unsigned integer and a literal
 # is a float, so ONE has a name.
+#
+# Division by zero gives infinity, as in NumPy: such a point has no density, but raises nothing.
+# Without Python's lock, chains run in threads.
 ZERO, ONE = np.uint64(0), np.uint64(1)
 
 
@@ -322,6 +325,7 @@ def _sums(code, k, memory):
         out, x, y = out + out_down, x + x_down, y + y_down
 
 
+# Terms may be added in any order: in one order a sum is not vectorised.
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 def _dot(memory, x, y, columns):
     total = 0.0

@@ -94,6 +94,7 @@ class Likelihood(ABC):
             own = dict(zip(q, others, strict=True))
             return np.asarray(mu + self.sample(rng or np.random.default_rng(), shape, sigma, own))
 
+        # One density for PyMC and for the sampler's tape, so that a new likelihood writes it once.
         arguments = mu, sigma, *q.values()
         pm.CustomDist(OBSERVED, *arguments, logp=logp, random=random, observed=observed, dims=dims)
 
@@ -117,6 +118,7 @@ class StudentT(Likelihood):
     def log_density(self, residual: Tensor, sigma: Tensor, q: Values, xp: Any = F) -> Tensor:
         dof, u = q["dof_above_floor"] + DOF_FLOOR, residual / sigma
         one = xp.gammaln(0.5 * dof + 0.5) - xp.gammaln(0.5 * dof) - 0.5 * xp.log(dof * math.pi)
+        # log1p keeps the digits where the square is tiny over many degrees of freedom.
         return one - xp.log(sigma) - (0.5 * dof + 0.5) * xp.log1p(u * u / dof)
 
     def sample(self, rng: Generator, shape: Shape, sigma: Tensor, q: Values) -> Floats:
@@ -172,6 +174,7 @@ class Huber(Likelihood):
 
     def log_density(self, residual: Tensor, sigma: Tensor, q: Values, xp: Any = F) -> Tensor:
         r, k = xp.maximum(residual, -residual), self.delta / sigma
+        # Quadratic up to delta and linear beyond, without a branch: a tape has none.
         near = xp.minimum(r, self.delta)
         loss = 0.5 * near**2 + self.delta * (r - near)
         inside = math.sqrt(2 * math.pi) * xp.erf(k / math.sqrt(2))
@@ -181,9 +184,11 @@ class Huber(Likelihood):
         """Residuals of log loss: a truncated normal inside, exponential tails outside."""
         k = np.broadcast_to(self.delta / np.asarray(sigma, float), shape)
         inside = math.sqrt(2 * math.pi) * (2 * ndtr(k) - 1)
+        # Areas of the normal centre and of both tails, as in Z.
         tail = 2 / k * np.exp(-0.5 * k**2)
         u, sign = rng.random(shape), np.where(rng.random(shape) < 0.5, -1.0, 1.0)
         core = ndtri(0.5 + u * (ndtr(k) - 0.5))
+        # Beyond the threshold the density falls as exp(-k u): an exponential of rate k.
         far = k + rng.exponential(size=shape) / k
         return np.asarray(
             sigma * sign * np.where(rng.random(shape) * (inside + tail) < inside, core, far)
@@ -219,9 +224,11 @@ class Skewed(StudentT):
     def observe(
         self, mu: Tensor, sigma: Tensor, q: Values, observed: Tensor, dims: str | None = None
     ) -> None:
+        # Not `StudentT.observe`: PyMC has no two-piece Student-t.
         Likelihood.observe(self, mu, sigma, q, observed, dims)
 
     def log_density(self, residual: Tensor, sigma: Tensor, q: Values, xp: Any = F) -> Tensor:
+        # The halves above and below have areas exp(skew) / 2 and exp(-skew) / 2.
         both = xp.exp(q["skew"]) + xp.exp(-q["skew"])
         return super().log_density(self.even(residual, q, xp), sigma, q, xp) - xp.log(0.5 * both)
 
@@ -231,6 +238,7 @@ class Skewed(StudentT):
 
     def sample(self, rng: Generator, shape: Shape, sigma: Tensor, q: Values) -> Floats:
         size = np.abs(super().sample(rng, shape, sigma, q))
+        # The share of the area above is exp(skew) / (exp(skew) + exp(-skew)).
         above = rng.random(shape) < expit(2 * q["skew"])
         return np.asarray(size * np.where(above, np.exp(q["skew"]), -np.exp(-q["skew"])))
 
@@ -280,6 +288,7 @@ def order(frame: pd.DataFrame) -> Order:
     """The row before each row in its run; rows without a label are runs of their own."""
     run, log = runs(frame), np.log(frame["tokens"].to_numpy(float))
     sequence = np.lexsort([log, run])
+    # The first row of a run stands before itself, so far off that its correlation is zero.
     before, gap = np.arange(len(frame)), np.full(len(frame), FAR_GAP)
     one, two = sequence[:-1], sequence[1:]
     same = run[one] == run[two]
@@ -300,6 +309,7 @@ def choose_errors(errors: str, frame: pd.DataFrame, name: str) -> str:
         raise TableError(
             f"{name}: {argument('errors', 'run')} needs a column 'run' with several rows of a run."
         )
+    # At equal tokens two errors would have correlation 1, whatever the two losses are.
     if (gaps == 0).any():
         twice = runs(frame)[np.argmin(gaps)]
         raise TableError(
@@ -332,6 +342,7 @@ def draw_paths(
     if known is not None:
         error[:, known[0]] = known[1]
         done[known[0]] = True
+    # A step takes one row of every run, so there are as many as the longest run has rows.
     while not done.all():
         ready = np.flatnonzero(~done & done[rows.before])
         error[:, ready] += rho[:, ready] * error[:, rows.before[ready]]

@@ -31,6 +31,7 @@ def draw_parameters(
         variables.get(name, name): prior.sample(rng, (count, 1))
         for name, prior in sorted(spec.priors.items())
     }
+    # With L_ref at zero, E is minus the sum of the terms.
     terms = -spec.law.amounts({**q, "L_ref": 0.0}, at)["E"]
     q["L_ref"] = terms / (1 - q.pop(FLOOR)) if FLOOR in q else q["E"] + terms
     return q | {"E": q["L_ref"] - terms}

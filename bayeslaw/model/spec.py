@@ -101,6 +101,7 @@ def make_spec(
     errors: str = "independent",
 ) -> Spec:
     """Specification of a fit; see `bayeslaw.fit` and `Spec` for the arguments."""
+    # A fitted law that is given again has a discrepancy already.
     plain = load_law(law).without_discrepancy
     deviation = make_discrepancy(discrepancy, plain)
     law = deviation.apply(plain)

@@ -61,6 +61,7 @@ class LawDraws:
 
     def take(self, draws: Ints | slice) -> "LawDraws":
         p, base = (
+            # With the draws of a knot side by side, losses of a grid take a tenth less time.
             {n: np.asfortranarray(v[draws]) for n, v in values.items()}
             for values in (self.p, self.base)
         )
@@ -149,6 +150,7 @@ class Curve:
         return sum(map(len, self.places))
 
     def take(self, draws: Ints) -> "Curve":
+        # Draws may come in another order, so each finds its member and its place there.
         owner, rank = np.empty(self.draws, int), np.empty(self.draws, int)
         for k, place in enumerate(self.places):
             owner[place], rank[place] = k, np.arange(len(place))
@@ -168,10 +170,12 @@ class Curve:
 
     def loss_at_zero(self) -> Floats:
         """Loss at D = 0 in nats per token, (draws,); not finite where a term diverges there."""
+        # Replay has no part in it, as no token was seen; any ratio does.
         return self._joined([m.loss(self.params, 0.0, 1.0, self.ptpp) for m in self.members])
 
     def minimum(self, replay: float) -> Floats:
         """Smallest loss from the fitted budgets on, (draws,): the asymptote if it falls with D."""
+        # Below the fitted budgets a deviation may outweigh every term, and the loss vanish.
         nodes = np.unique(np.maximum(BUDGETS, self.lowest))
         return minima(lambda u: self.along(u, replay), nodes[:, None])[1]
 
@@ -193,6 +197,7 @@ class Curve:
 
     def _of_member(self, k: int, u: Floats, ratios: Floats) -> Floats:
         member = self.members[k]
+        # Without deviations the law holds at any budget, up to its asymptote.
         ends = self.extent if member.law.deviations else (NEAR_BUDGETS[0], math.inf)
         tokens = self.params * np.exp(np.clip(u, *ends))
         return member.loss(self.params, tokens, ratios, self.ptpp)
@@ -252,6 +257,7 @@ def minima(
     node, element = values.argmin(0), np.arange(values.shape[1])
     low, high = (np.clip(node + step, 0, len(nodes) - 1) for step in (-1, 1))
     place, least = zoom(function, nodes[low, element], nodes[high, element], tolerance)
+    # With several minima beside the node, the refined one may be above the node.
     better = values[node, element] <= least
     return (
         np.where(better, nodes[node, element], place),
@@ -290,10 +296,12 @@ def first(holds: Callable[[Floats], Bools], nodes: Floats, tolerance: float = 1e
     node, element = held.argmax(0), np.arange(held.shape[1])
     after, before = nodes[node, element], nodes[np.maximum(node - 1, 0), element]
     never = ~held.any(0)
+    # No interval is left to refine, so that the loop can end.
     before = np.where(never, after, before)
     fractions = np.array([[0.25], [0.5], [0.75], [1.0]])
     while (np.abs(after - before) > tolerance * np.maximum(np.abs(after), 1.0)).any():
         points = before + (after - before) * fractions
+        # The last of the four points is `after`, where it is known to hold.
         node = np.vstack([holds(points[:3]), np.ones((1, len(element)), bool)]).argmax(0)
         before = np.where(node > 0, points[node - 1, element], before)
         after = np.where(node < 3, points[node, element], after)

@@ -179,9 +179,11 @@ def _draws(
         base = {name: np.median(value, axis=0, keepdims=True) for name, value in base.items()}
         effect = np.median(effect, keepdims=True)
     if "start" in base:
+        # The effect of a size is on the whole curve, and so on the loss that it starts from.
         base["start"] = base["start"] + effect
     law = _planned(law, unique)
     p = law.amounts({name: value[:, 0] for name, value in values.items()}, fit.at)
+    # An effect on the log loss multiplies the floor and every term.
     p |= {name: p[name] * np.exp(effect) for name in ("E", *law.coefficients)}
     return LawDraws(law, p, fit.at, base, unique)
 
@@ -252,6 +254,7 @@ def spread(
                 latent = _latent_parts(member, row, [run.seed, stream])
             for part, values in latent.items():
                 parts[part][at] = values[draws]
+            # By what the members of a pool differ on average is the share of the law.
             centre = parts["parameters"][at].mean() + parts["discrepancy"][at].mean()
             parts["law"][at] = centre
             for part in ("parameters", "discrepancy"):

@@ -89,6 +89,7 @@ class Limit:
         if not isinstance(self.baseline, str):
             return 0.0 if self.baseline is None else self.baseline
         curve, asymptote = self.curve, self.baseline == "asymptote"
+        # The un-adapted model is of the same base, so its effect cancels in a relative rise.
         return (curve.minimum(1.0) if asymptote else curve.loss_at_zero()) * np.exp(self.noise.base)
 
     def value(self, budgets: Sequence[float] | Floats, replay: Sequence[float] | Floats) -> Floats:
@@ -101,6 +102,7 @@ class Limit:
         """The limit as one on the latent loss, nats per token, shape (draws,)."""
         base = self.baseline_loss
         most = (1 + self.most) * base if self.relative else base + self.most
+        # Noise moves the limit, once, in place of the losses at every node of a grid.
         return most * np.exp(-self.noise.total)
 
     def take(self, draws: Ints) -> "Limit":
@@ -214,6 +216,7 @@ class Problem:
 
         def statistic(worst: Floats) -> Floats:
             excess = np.partition(worst, np.unique(places), axis=-1)[..., places]
+            # A loss that is not a number meets no limit.
             return np.nan_to_num(excess, nan=np.inf, posinf=np.inf)
 
         order: Floats = self.reduced(statistic, budgets, replay)
@@ -292,11 +295,13 @@ def likeliest(problem: Problem, ratios: Floats, cap: float = math.inf) -> tuple[
 
     Of equally probable budgets it is the smallest.
     """
+    # The cap is a node of its own: often the likeliest choice spends all that is allowed.
     budgets = BUDGETS if cap == math.inf else np.append(BUDGETS[cap > BUDGETS], cap)
 
     def worth(budgets: Floats, replay: Floats) -> tuple[Floats, Floats]:
         def statistic(worst: Floats) -> Floats:
             held, nearest = (worst <= 0).sum(-1), np.fmin.reduce(worst, -1)
+            # Where no draw meets all limits, the smallest excess leads to where one may.
             return np.where(held > 0, -held, np.nan_to_num(nearest, nan=np.inf))
 
         value = problem.reduced(statistic, budgets, replay)
@@ -304,6 +309,7 @@ def likeliest(problem: Problem, ratios: Floats, cap: float = math.inf) -> tuple[
 
     value, _ = worth(budgets, ratios)
     peaks = np.argwhere((minimum_filter(value, 3) == value) & (value < np.inf))
+    # Of equal peaks the smaller budget comes first.
     starts = sorted(peaks.tolist(), key=lambda at: (value[*at], at))[:MOST_ISLANDS]
     bounds = [(budgets[0], budgets[-1]), (ratios[0], ratios[-1])]
     local = [
@@ -397,10 +403,12 @@ def monte_carlo(
     ----------
     .. [1] W. J. Conover (1999). Practical Nonparametric Statistics, section 3.2. Wiley.
     """
+    # Imported here, so that the command line starts fast.
     from arviz_stats.base import array_stats
     from scipy.stats import binom
 
     draws, share = problem.draws, problem.rank / problem.draws
+    # Point fits alone: there are no other draws to vary with.
     if draws == 1:
         return {}, math.nan
     # What counts is whether the limits hold: parameters may mix more slowly, or noise dominate.
@@ -414,6 +422,7 @@ def monte_carlo(
         infeasible = float(binom.cdf(math.ceil(trials * share) - 1, trials, most))
         right, width = place[1], (math.exp(place[0]) - math.exp(low)) / NORMAL_95
     else:
+        # The ends are the quantiles at 5 and 95 %, twice NORMAL_95 standard deviations apart.
         infeasible, width = 0.0, (math.exp(high) - math.exp(low)) / NORMAL_95 / 2
     return {
         "atpp": width,
@@ -431,6 +440,7 @@ def split_half_probability(problem: Problem, ratios: Floats) -> float:
     without a plan does not count; NaN if neither has one.
     """
     index, held = np.arange(problem.draws), []
+    # Halves in order: of alternating draws, which are correlated, each half would know the other.
     halves = [problem.take(half) for half in np.split(index, [problem.draws // 2])]
     for one, other in (halves, halves[::-1]):
         ((budget, ratio),) = smallest(one, ratios)

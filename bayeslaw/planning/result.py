@@ -126,10 +126,13 @@ def choice_at(problem: Problem, budget: float, ratio: float, most: float = math.
 
     Tokens are rounded up to whole ones, and are at most `most`.
     """
+    # Beyond the last node nothing was searched.
     if budget > BUDGETS[-1]:
         return INFEASIBLE
     params, targets = problem.params, len(problem.targets)
+    # Rounding in the exponential could give a token less, at which a limit just fails.
     tokens = min(float(math.ceil(params * math.exp(budget) * (1 + 1e-12))), most)
+    # The probabilities are those of the whole tokens that are shown.
     at = [math.log(tokens / params) if tokens else -math.inf]
     holds = np.array(problem.excesses(at, [ratio]))[:, 0, 0] <= 0
     choice = Choice(
@@ -285,7 +288,9 @@ class Plan(Choice):
             Probabilities; the index is ATPP, the columns are replay ratios in ascending order.
         """
         ratios = replay_ratios(replay)
+        # A budget of zero tokens is minus infinity here.
         with np.errstate(divide="ignore"):
+            # A surface shows what the draws say, also where the plan may not lie.
             everywhere = replace(self.problem, beyond=None)
             held = everywhere.held(np.log(np.asarray(atpp, float)), ratios)
         index, columns = pd.Index(atpp, name="atpp"), pd.Index(ratios, name="replay")
@@ -336,12 +341,14 @@ class Plan(Choice):
         """
         changes = {"max_loss": 0.0025, "max_forgetting": 0.1, "baseline": 0.0025}
         if isinstance(self.problem.source.baseline, str):
+            # It follows from the draws of the source: no measurement that could be off.
             del changes["baseline"]
         rows = []
         for name, change in changes.items():
             for by in (1 - change, 1 + change):
                 problem, held = self.problem.scaled(**{name: by}), math.nan
                 if self.atpp < math.inf:
+                    # At most its own tokens: rounding up again could give one more.
                     held = choice_at(problem, self.budget, self.replay, self.tokens).p_both
                 (choice,) = cheapest(problem, self.replay_grid)
                 rows.append({"quantity": name, "moved": by - 1, "held": held} | vars(choice))
@@ -366,6 +373,7 @@ class Plan(Choice):
 
     def to_dict(self) -> dict[str, object]:
         """The plan as plain numbers and text for JSON; values that are not finite become None."""
+        # Objects to compute with, which are large and have no form in JSON.
         hidden = ("problem", "replay_grid", "run", "far")
         shown = {name: value for name, value in vars(self).items() if name not in hidden}
         shown |= {name: fields(v) for name, v in shown.items() if isinstance(v, Choice)}
@@ -393,6 +401,7 @@ class Plan(Choice):
             words = f"fails with probability {certain.p_failure:.2f}"
             if self.best is None and certain.atpp > 0:
                 words += f"; this plan has {self.atpp / certain.atpp:.2g} times its budget"
+        # It compares budgets of plans, and here may be none.
         price = f" {PRICE}" if self.best is None else ""
         blocks.append(f"The deterministic plan ({self.point}) {words}.{price}")
         blocks += self._to_check()
@@ -400,6 +409,7 @@ class Plan(Choice):
             shares = dict.fromkeys(map(str, self.spread.columns.drop("sd")), percent)
             formats = {"sd": lambda sd: f"{100 * sd:.2g} %", **shares}
             blocks.append(Table(self.spread, "Where its uncertainty comes from", formats))
+        # A table without a feasible budget has empty cells alone.
         if frontier["atpp"].map(math.isfinite).any():
             index = frontier["confidence"].map(lambda p: f"{100 * p:g} %")
             budgets = frontier[["atpp", "replay", "tokens", "flops"]].set_index(index)
@@ -426,6 +436,7 @@ class Plan(Choice):
                 f"{self.status}: no budget meets the limits with probability "
                 f"{100 * self.confidence:g} %; at most {100 * self.best.p_both:.1f} %{within}"
             )
+        # A single draw has no other half.
         held = f"; P(both) on held-out draws {self.held_out:.3f}" if self.error else ""
         return (
             f"{self.status}: {digits(self.atpp)} ATPP at {100 * self.replay:.1f} % replay, "
@@ -439,6 +450,7 @@ class Plan(Choice):
             return f"Plan: {self.verdict}; binding limit: {self.binds}."
         repeated = "" if self.epochs is None else f", {self.epochs:.3g} epochs of the new data"
         held = f"meets the limits with probability {100 * self.p_both:.3g} %{repeated}"
+        # Beside a cheaper plan the words are of that one.
         evidence = "" if self.cheaper else self.evidence
         return f"Plan: {self.verdict}. It {held}. {evidence}".strip()
 
@@ -458,6 +470,7 @@ class Plan(Choice):
         notes += [Note(text[:1].upper() + text[1:], "caution") for text in self.outside]
         failures: dict[str, list[str]] = {}
         for text in self.unconverged:
+            # The name of a fit may have a colon itself.
             fit, _, failure = text.rpartition(": ")
             failures.setdefault(fit, []).append(failure)
         for fit, texts in failures.items():
@@ -467,6 +480,7 @@ class Plan(Choice):
     def _to_check(self) -> list[Block]:
         """The command that checks each fit at the plan."""
         chosen = self.chosen
+        # At no tokens, or without a table, there is nothing to check.
         if chosen is None or not 0 < chosen.tokens < math.inf or not self.data:
             return []
         place = f"params={self.limits['params']:g} tokens={chosen.tokens:.4g}"
@@ -485,6 +499,7 @@ class Plan(Choice):
         baselines = (
             limits["baseline"] if isinstance(limits["baseline"], list) else [limits["baseline"]]
         )
+        # Of a loss with its standard deviation the loss alone; the other is in `baseline`.
         levels = [f"{np.ravel(level)[0]:.4g}" for level in baselines if not isinstance(level, str)]
         level = f"{' and '.join(levels)}, the " if levels else "the "
         losses, rises = (
@@ -522,6 +537,7 @@ class Plan(Choice):
         rows = {name: self.chosen}
         if self.noise == "predictive":
             rows[f"{name}, latent losses"] = self.latent
+        # Those of point fits, which have no noise, are equal.
         elif self.measured != self.latent:
             rows[f"{name}, measured losses"] = self.measured
         rows |= {"beyond the evidence": self.cheaper, "within the evidence": self.likeliest}
