@@ -263,7 +263,7 @@ def placed(fit: bl.Posterior, test: bl.LossTable, levels: tuple[int, ...]) -> pd
     return by_row(forecast.samples, test, levels).join(places).assign(gate=gate)
 
 
-@experiment(by_design, bench=None)
+@experiment(by_design, bench=None, seed=0)
 def runs(options: Namespace) -> Jobs:
     """Width and coverage by the number of runs and where they lie: smallest sizes, or spread."""
     cases = [(d, *each) for d in DESIGNS for each in ranges(options.bench)]
@@ -282,7 +282,7 @@ def runs(options: Namespace) -> Jobs:
         about |= {f"{name}_decades": np.ptp(values) for name, values in own.items()}
 
         def job(few: bl.LossTable = few, test: bl.LossTable = test, about: dict = about) -> Rows:
-            settings = {"draws": 500, "retry": False} | options.settings
+            settings = {"draws": 500, "retry": False, "seed": options.seed} | options.settings
             rows = placed(bl.fit(LAW, few, **settings), test, (90,))
             rows = rows.drop(columns=["position", "beyond_params", "beyond_tokens"])
             return rows.assign(**about).round(4)
