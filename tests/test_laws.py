@@ -189,17 +189,20 @@ def test_the_role_of_a_table_says_what_the_share_of_its_own_text_is(tmp_path):
             if name != "transfer":  # which knows no bases yet
                 assert law.reference_point(table)["own"] == np.log(there)
         assert for_columns(load_law("form3"), table).role == ""
+    losses = ["start_loss", "base_loss"]
     rows = support.stages().drop(columns="role")
+    assert bl.from_frame(rows).role == "target"  # the bases' losses differ
+    rows = rows.drop(columns=losses)
     for role in (None, "victim", [*["target", "source"] * 24]):
         given = bl.from_frame(rows if role is None else rows.assign(role=role))
         with pytest.raises(TableError, match="of the domain adapted to, or of the one pre-trained"):
             bl.fit_huber("form1n", given)
     # A file that is its own source holds losses of the domain pre-trained on.
     rows = rows.assign(base=rows["base"].astype(str))
-    bases = rows.drop_duplicates("base").assign(tokens=0, loss=rows["base_loss"])
-    for name in ("a.csv", "b.csv"):
-        pd.concat([rows, bases]).drop(columns=["start_loss", "base_loss"]).to_csv(tmp_path / name)
+    bases = rows.drop_duplicates("base").assign(tokens=0, loss=3.0)
     a, b = tmp_path / "a.csv", tmp_path / "b.csv"
+    pd.concat([rows, bases]).to_csv(a)
+    pd.concat([rows, bases.assign(loss=2.5)]).to_csv(b)
     assert [bl.read_table(p, source=b).role for p in (a, b)] == ["target", "source"]
 
 

@@ -99,14 +99,18 @@ class LossTable:
     def role(self) -> Literal["target", "source"]:
         """Whether the losses are of the domain adapted to, or of the one pre-trained on.
 
-        It says what the share of the domain's own text is: 1 - replay, or replay.
+        It says what the share of the domain's own text is: 1 - replay, or replay. The column `role`
+        says it, or the losses of the bases, which are the same on both domains if these are one.
 
         Raises
         ------
         TableError
-            If the column `role` does not say it.
+            If neither says it.
         """
         roles = self.frame["role"].unique().tolist() if "role" in self.frame else []
+        if not roles and {*BASE_LOSSES} <= {*self.frame}:
+            start, base = (self.frame[column] for column in BASE_LOSSES)
+            roles = ["source" if (start == base).all() else "target"]
         if len(roles) == 1 and roles[0] in ROLES:
             return roles[0]  # type: ignore[no-any-return]
         raise TableError(
@@ -420,11 +424,7 @@ def read_table(
         tables.append(
             from_frame(frame, str(file), loss_unit=loss_unit, bytes_per_token=bytes_per_token)
         )
-    if source is None:
-        return tables[0].query(where)
-    role = "source" if Path(path).resolve() == Path(source).resolve() else "target"
-    table = starting(*tables)
-    return replace(table, frame=table.frame.assign(role=role)).query(where)
+    return (tables[0] if source is None else starting(*tables)).query(where)
 
 
 def renamed(frame: pd.DataFrame, columns: Mapping[str, str], name: str = "table") -> pd.DataFrame:
