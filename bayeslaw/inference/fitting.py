@@ -292,8 +292,7 @@ def _warn_of_controls(frame: pd.DataFrame, name: str) -> None:
     """Warn of runs of pure replay beside others.
 
     `transfer` has their loss stay at the base's, so they drive v, and with it the effect of replay
-    on the speed of adaptation, to 0. With them either replay term of `form1n` can explain the
-    source's loss, and chains seldom move from one explanation to the other.
+    on the speed of adaptation, to 0. Chains of `form1n` mix badly with them.
     """
     control = (frame["replay"] == 1) & (frame["tokens"] > 0)
     if control.any() and not control.all():
