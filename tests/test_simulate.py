@@ -160,8 +160,9 @@ def test_the_same_seed_gives_the_same_ranks_and_posteriors_without_r_hat_are_lef
     assert one.equals(two)
     assert (one.nunique() == 2).all()  # each simulation has its own
     assert not np.isin(one, other).any()
-    found = bl.calibrate("chinchilla", **few | {"chains": 1, "draws": 20})
-    assert (found.failed, len(found.ranks)) == (2, 0)
+    for law in ("chinchilla", "mixture"):
+        found = bl.calibrate(law, **few | {"chains": 1, "draws": 20})
+        assert (found.failed, len(found.ranks)) == (2, 0)
 
 
 def envelope(law="chinchilla", simulations=40, **settings):
