@@ -213,7 +213,9 @@ def _labelled(law: Law, values: Mapping[str, list[float]], label: str) -> pd.Dat
 
 
 def _table(rows: pd.DataFrame, loss: Floats | float) -> LossTable:
-    return LossTable(rows.assign(loss=loss, role="target", synthetic=True), rows.iloc[:0], "synthetic")
+    return LossTable(
+        rows.assign(loss=loss, role="target", synthetic=True), rows.iloc[:0], "synthetic"
+    )
 
 
 def _prior(
