@@ -165,8 +165,8 @@ def test_how_far_a_budget_lies_beyond_the_rows():
 def test_walking_exponents_have_the_best_of_all_forecasts():
     """Far beyond the rows on both sides, and where wide walks bend the loss at their knots."""
     wide = replace(WALK, draws=WALK.draws.assign(walk_scale=3 * WALK.draws["walk_scale"]))
-    ratio = np.geomspace(0.1, 1e4, 3000)
-    for fit, flops in ((WALK, 1e18), (WALK, 1e25), (wide, 1e21)):
+    ratio = np.geomspace(0.1, 1e4, 12000)
+    for fit, flops in ((WALK, 1e18), (WALK, 1e25), (wide, 1e18), (wide, 1e21)):
         best = derive.compute_optimal(fit, flops, search=(0.1, 1e4))
         params = np.sqrt(flops / 6 / ratio)
         forecast = fit.latent(pd.DataFrame({"params": params, "tokens": ratio * params})).min(1)
