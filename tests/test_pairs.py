@@ -121,6 +121,15 @@ def form1n() -> Case:
 
 
 @option
+def target() -> Case:
+    """Of the domain adapted to, by its column; of the twin by the losses of its bases."""
+    frame, how = stages().assign(role="target"), {"discrepancy": "auto"}
+    stated = frame.drop(columns=["start_loss", "base_loss"])
+    fits = (short("form1n", each, **how) for each in (stated, frame.drop(columns="role")))
+    return Case(next(fits), STAGED, next(fits), STAGED)
+
+
+@option
 def transfer() -> Case:
     return staged("transfer", effects="size", errors="independent")
 
