@@ -1,13 +1,15 @@
 """Posteriors for tests of plans and designs, made from known true parameters without a sampler."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import xarray as xr
 
-from bayeslaw import Posterior, grid, load_law, paper_world, simulate
+from bayeslaw import Pool, Posterior, grid, load_law, paper_world, simulate
 from bayeslaw.huber.bases import for_table
 from bayeslaw.inference.convergence import Convergence
+from bayeslaw.inference.pools import role_of
 from bayeslaw.model.spec import make_spec
 from tests.support import TRANSFER, transfer_design
 
@@ -84,6 +86,16 @@ def transfer():
 def adapted(seed, draws=100):
     """A posterior of the law `transfer`: the true parameters plus independent noise."""
     return drawn(*transfer(), TRANSFER, seed=seed, draws=draws)
+
+
+def of_role(fit, role):
+    """The fit as one of losses of a role, if it is of one."""
+    if isinstance(fit, Pool):
+        return fit.with_members({n: of_role(m, role) for n, m in fit.members.items()})
+    if not role_of(fit):
+        return fit
+    table = replace(fit.table, frame=fit.table.frame.assign(role=role))
+    return replace(fit, table=table)
 
 
 def losses(fits, choice):

@@ -92,6 +92,8 @@ def test_bands_that_hold_pass_and_those_that_miss_all_large_sizes_failed_here(ah
     inside = ahead.loss == np.clip(ahead.loss, low, high)
     assert f"holds {inside.sum()} of 24 losses" in part.words[0]
     assert part.facts["held"] == pytest.approx(inside.reshape(6, 4).mean(1).sum())
+    below = plain.forecast(ahead).samples < ahead.loss
+    np.testing.assert_allclose(part.frame["pit"], below.mean(0))
     one = parts.judge_held_out(plain, ahead.query("params == 4e9"))
     assert one.level == "caution"
     assert "1 group of rows cannot show that bands hold." in one.words

@@ -110,6 +110,10 @@ def test_an_optimum_near_a_bound_of_the_search_or_on_it():
     assert above.draws.tokens_per_param.values == pytest.approx(500)
     assert (above.to_frame()["at_bound"] == 1).all()
     assert above.notes[0] == "searched 500 to 1e+04 tokens per parameter"
+    # At the budget the optimum is inside; at an end of the span of the exponents it is not.
+    near = derive.compute_optimal(fit, 1e22, search=(1e-3, 1.01 * BEST)).at_bound
+    assert not near["params"].any()
+    assert near["params_exponent"].all()
     assert "in 100 % of the draws; to search further: search=(50.0, 10000.0)" in above.notes[1]
 
 

@@ -512,6 +512,26 @@ def test_mistakes_of_bases(tmp_path):
         pd.concat([frame, bad]).to_csv(source, index=False)
         with pytest.raises(TableError, match=says):
             bl.read_table(target, source=source)
+    for column, value, says in (
+        ("params", 2e9, "base a has params 2e[+]09 at tokens = 0, and 1e[+]08 in .*t.csv"),
+        ("ptpp", 900, "base a has ptpp 900 at tokens = 0, and 15 in .*t.csv"),
+    ):
+        other = at_start.assign(**{column: [value, at_start[column].iloc[1]]})
+        pd.concat([frame, other]).to_csv(source, index=False)
+        with pytest.raises(TableError, match=says):
+            bl.read_table(target, source=source)
+    for role, loss, says in (
+        (
+            "source",
+            at_start["loss"] - 0.5,
+            "says source, but its bases have other losses in .*s.csv",
+        ),
+        ("target", at_start["loss"], "says target, but its bases have equal losses in .*s.csv"),
+    ):
+        pd.concat([frame, at_start]).assign(role=role).to_csv(target, index=False)
+        pd.concat([frame, at_start.assign(loss=loss)]).to_csv(source, index=False)
+        with pytest.raises(TableError, match=says):
+            bl.read_table(target, source=source)
     frame.drop(columns="base").to_csv(target, index=False)
     with pytest.raises(TableError, match="column 'base'"):
         bl.read_table(target, source=source)
@@ -530,6 +550,10 @@ def test_which_bases_are_known():
     assert bases.unknown(unlabelled).tolist() == [False, True]
     known = exact().frame.query("params == 1.6e9 and ptpp == 279").iloc[0]
     assert np.exp(bases.logs(unlabelled)[0][0]) == pytest.approx(known["start_loss"])
+    # What a row says itself counts first, beside a label and without.
+    own = unlabelled[:1].assign(start_loss=9.0)
+    for rows in (own, own.assign(base="base 3")):
+        assert np.exp(bases.logs(rows)[0][0]) == pytest.approx(9.0)
     twice = {**bases.known, "another": bases.known["base 24"]}
     assert replace(bases, known=twice).unknown(unlabelled).all()
     # Labels that are numbers, beside a missing one, which turns the column into floats.

@@ -22,9 +22,10 @@ import pytest
 import xarray as xr
 
 import bayeslaw as bl
-from bayeslaw.inference.fitting import refit
+from bayeslaw.inference.fitting import joined, refit
 from tests.make_data import FITS, PLAIN, SHORT, short
-from tests.support import small, stages
+from tests.posteriors import of_role
+from tests.support import saved, small, stages
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,7 +254,7 @@ def plan(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
     asked = {"params": run["params"], "ptpp": run.get("ptpp", 20), "replay_grid": [replay]}
     if "base" in row and "ptpp" in row:
         asked["base"] = str(row["base"].iloc[0]).removesuffix(".0")
-    source = turned(fit)
+    fit, source = of_role(fit, "target"), of_role(turned(fit), "source")
     at = [float(each.predict(row)[0]) for each in (fit, source)]
     limits = {"max_loss": at[0], "max_forgetting": 0.02, "baseline": at[1]}
     how = {"noise": "latent", "confidence": 0.6}
@@ -395,6 +396,117 @@ def test_pair(name, use, tmp_path):
         np.testing.assert_equal(asked(twin, case.twin_rows), found)
 
 
+LIMITS = {"params": 3e8, "ptpp": 60, "max_loss": 3.0, "max_forgetting": 0.1, "baseline": 2.5}
+ROLES = "rows of role target, but the law was fitted to source; choose rows of that role"
+ONE_ROLE = "the {}'s fit is of role {}"
+SWAPPED: dict[str, tuple[str, Callable[..., Any]]] = {
+    "forecast": (ROLES, lambda fit, rows, table, path: fit.forecast(rows)),
+    "latent": (ROLES, lambda fit, rows, table, path: fit.latent(rows)),
+    "predict": (ROLES, lambda fit, rows, table, path: fit.predict(rows)),
+    "score": (ROLES, lambda fit, rows, table, path: bl.score(fit, table)),
+    "check": (ROLES, lambda fit, rows, table, path: bl.check(fit, rows)),
+    "joined": (ROLES, lambda fit, rows, table, path: joined(fit.table, table)),
+    "score of a forecast": (
+        "role is source in the forecast and target in table",
+        lambda fit, rows, table, path: bl.score(fit.forecast(rows.drop(columns="role")), table),
+    ),
+    "verify": (
+        "none of its 4 rows was forecast",
+        lambda fit, rows, table, path: (
+            bl.register(fit.forecast(rows.drop(columns="role")), path),
+            bl.verify(path, table),
+        ),
+    ),
+    "plan": (
+        "target and source are swapped",
+        lambda fit, rows, table, path: bl.plan(
+            target=fit, source=of_role(turned(fit), "target"), **LIMITS
+        ),
+    ),
+    "plan of two sources": (
+        ONE_ROLE.format("target", "source"),
+        lambda fit, rows, table, path: bl.plan(target=fit, source=turned(fit), **LIMITS),
+    ),
+    "plan of two targets": (
+        ONE_ROLE.format("source", "target"),
+        lambda fit, rows, table, path: bl.plan(
+            target=of_role(fit, "target"), source=of_role(turned(fit), "target"), **LIMITS
+        ),
+    ),
+    "anchors": (ROLES, lambda fit, rows, table, path: bl.choose_anchors(fit, rows, rows, k=1)),
+    "anchors for targets": (
+        ROLES,
+        lambda fit, rows, table, path: bl.choose_anchors(
+            fit, rows.drop(columns="role"), rows.assign(tokens=9e10), k=1
+        ),
+    ),
+    "anchors of swapped fits": (
+        "target and source are swapped",
+        lambda fit, rows, table, path: bl.choose_anchors(
+            fit, rows, rows, k=1, source=of_role(fit, "target")
+        ),
+    ),
+    "derive": (ROLES, lambda fit, rows, table, path: bl.derive.local_exponents(fit, rows)),
+    "accuracy": (
+        "rows of role target",
+        lambda fit, rows, table, path: bl.derive.accuracy(
+            fit.forecast(rows.assign(role="source")),
+            pd.DataFrame({"loss": np.arange(1.0, 10), "accuracy": 0.5, "role": "target"}),
+        ),
+    ),
+    "recipes": (
+        "of role target and of role source",
+        lambda fit, rows, table, path: bl.compare_recipes(
+            {"a": fit, "b": of_role(turned(fit), "target")}, rows
+        ),
+    ),
+    "pool": (
+        "its members are fits of different tables",
+        lambda fit, rows, table, path: bl.Pool({"a": fit, "b": of_role(fit, "target")}),
+    ),
+    "point fit": (
+        ROLES,
+        lambda fit, rows, table, path: bl.fit_huber("dcpt", fit.table).predict(rows),
+    ),
+    "a file": (
+        ROLES,
+        lambda fit, rows, table, path: (
+            fit.save(path.with_suffix(".nc"), losses=False),
+            bl.load(path.with_suffix(".nc")).latent(rows),
+        ),
+    ),
+}
+"""What the error says of the other role, and its call with a fit of role source."""
+
+
+@pytest.mark.parametrize("by_losses", [False, True])
+@pytest.mark.parametrize("use", SWAPPED)
+def test_the_other_role_is_refused(use, by_losses, tmp_path):
+    """By the column `role`; and by the losses of bases, which are one loss for a source."""
+    fit = saved("form1n").accepted(unconverged=True, beyond_evidence=True)
+    frame = fit.table.frame
+    rows = frame.drop(columns=["loss", "start_loss", "base_loss"])[:4].assign(role="target")
+    if by_losses:
+        frame = frame.drop(columns="role").assign(start_loss=frame["base_loss"])
+        fit = dataclasses.replace(fit, table=dataclasses.replace(fit.table, frame=frame))
+    rows["tokens"] *= 1.5
+    says, call = SWAPPED[use]
+    with pytest.raises(bl.BayeslawError, match=says) as error:
+        call(fit, rows, bl.from_frame(rows.assign(loss=2.5)), tmp_path / "r.json")
+    assert "\n" not in str(error.value)
+
+
+def test_the_own_role_and_none_are_the_same():
+    """Stated, left out, or said by the losses of bases; also of rows that are joined."""
+    fit = saved("form1n").accepted(unconverged=True, beyond_evidence=True)
+    rows = fit.table.frame[:4]
+    bare = rows.drop(columns=["role", "start_loss", "base_loss"])
+    np.testing.assert_array_equal(fit.latent(rows), fit.latent(bare))
+    assert bl.score(fit, bl.from_frame(rows)).equals(bl.score(fit, bl.from_frame(bare)))
+    further = bl.from_frame(bare.assign(loss=2.5))
+    assert joined(fit.table, further).role == joined(further, fit.table).role == "source"
+
+
 @pytest.mark.parametrize("name", [name for name in OPTIONS if name != "point"])
 def test_a_saved_fit_is_the_one_that_was_made(name, tmp_path):
     """In all that it is; so what is made of it is the same."""
@@ -419,6 +531,21 @@ def test_a_saved_fit_is_the_one_that_was_made(name, tmp_path):
             )
         for attribute in ("name", "selection", "sha256"):
             assert getattr(one.table, attribute) == getattr(two.table, attribute), attribute
+
+
+def test_a_file_has_the_parameters_that_are_slow_and_without_losses_none(tmp_path):
+    """Also no losses of bases before adaptation."""
+    fit = saved("domain")
+    state = dataclasses.replace(fit.convergence, slow=("alpha", "beta"))
+    fit = dataclasses.replace(fit, convergence=state)
+    assert len(fit.table.baselines)
+    fit.save(tmp_path / "fit.nc")
+    whole = bl.load(tmp_path / "fit.nc")
+    assert (whole.convergence, len(whole.table.baselines)) == (state, len(fit.table.baselines))
+    fit.save(tmp_path / "bare.nc", losses=False)
+    bare = bl.load(tmp_path / "bare.nc")
+    assert "loss" not in bare.table.frame
+    assert bare.table.baselines.empty
 
 
 def members(fit: Any) -> list[bl.Posterior]:

@@ -30,6 +30,7 @@ from tests.posteriors import (
     both,
     drawn,
     losses,
+    of_role,
     over_replay,
     posterior,
     transfer,
@@ -141,11 +142,12 @@ def test_a_law_that_starts_from_the_base_has_the_losses_of_the_planned_base(pool
     # The baseline of a source's draw is the loss that its curve starts from.
     asked = {"max_loss": 2.4, "max_forgetting": 0.2, "replay_grid": [0.3], "confidence": 0.5}
     asked |= MODEL | {"noise": "latent", "base": "new"}
-    limit = plan(target=each, source=adapted(2), **asked).problem.source
+    target, source = of_role(each, "target"), of_role(adapted(2), "source")
+    limit = plan(target=target, source=source, **asked).problem.source
     np.testing.assert_allclose(limit.curve.loss_at_zero(), limit.baseline, rtol=1e-9)
     assert np.std(np.log(limit.baseline)) > 0.005
     # The source table of the source domain is itself, so swapped fits are refused.
-    frame = other.table.frame
+    frame = other.table.frame.drop(columns="role")
     itself = replace(other.table, frame=frame.assign(start_loss=frame["base_loss"]))
     with pytest.raises(BayeslawError, match="target and source are swapped"):
         plan(target=replace(other, table=itself), source=fit, **asked)
@@ -159,6 +161,7 @@ def test_probabilities_are_those_of_forecasts(name):
         seeds = [fit.accepted(beyond_evidence=True).forecast(at, seed=k).samples for k in range(4)]
         levels.append(float(np.quantile(seeds[0][:, len(at) // 2], 0.6)))
         held.append(np.mean(np.array(seeds) <= levels[-1], (0, 1)).reshape(len(atpp), -1))
+    source = of_role(source, "source")
     asked = {"max_loss": levels[0], "max_forgetting": 0.0, "baseline": levels[1], **run}
     found = plan(target=target, source=source, **asked, replay_grid=ratios, confidence=0.1)
     for (i, j), one in np.ndenumerate(held[0]):

@@ -98,6 +98,18 @@ def test_operations_of_elements_agree_with_numpy(name):
         agrees(*(TWO | ONE)[name], *shapes)
 
 
+def test_of_equal_numbers_the_larger_has_the_whole_derivative_once():
+    tape = Tape()
+    nodes = [tape.input(name, 1) for name in "ab"]
+    rows = tape.gradient(F.maximum(*nodes), nodes)
+    program = assemble(tape, [t.stack(rows, 1)])
+    memory = program.memory.copy()
+    memory[:2] = 0.5
+    for code in (program.once, program.code):
+        run(code, program.index, memory)
+    assert program.read(memory, 0).sum() == 1
+
+
 def test_sums_of_products_agree_with_numpy():
     for a, b, over, shape in SUMS:  # of a product, spread to one shape, to another
         summed = tuple(k for k in (0, 1) if shape[k] == 1)

@@ -17,11 +17,11 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
-from bayeslaw.common.errors import BayeslawError, LawError, TableWarning, argument
+from bayeslaw.common.errors import BayeslawError, FitError, LawError, TableWarning, argument
 from bayeslaw.common.formatting import percent
 from bayeslaw.common.progress import step
 from bayeslaw.derive.derived import LEAST_SHOWN_SHARE, Derived, checked, derived, placed, quantile
-from bayeslaw.inference.pools import pair_draws
+from bayeslaw.inference.pools import pair_draws, role_of
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.steps import Departure, Factor
 from bayeslaw.planning.grid import LawDraws, minima
@@ -504,7 +504,15 @@ def compute_multiplier(
 
 
 def check_same_data(fits: Sequence[Posterior]) -> None:
-    """Warn of fits whose losses are of other domains."""
+    """Warn of fits whose losses are of other domains; `FitError` if of both roles.
+
+    Those of the domain pre-trained on are of no recipe for the domain adapted to.
+    """
+    if {"target", "source"} <= {*map(role_of, fits)}:
+        raise FitError(
+            "the fits are of role target and of role source, so of two domains; recipes are "
+            "compared by losses on the same data."
+        )
     frames = [fit.table.frame for fit in fits]
     domains = [{*label_texts(f["domain"]).dropna()} if "domain" in f else set() for f in frames]
     names = [", ".join(sorted(names)) for names in domains if names]

@@ -18,7 +18,7 @@ from bayeslaw.design.gaussian import (
     joint_gaussian,
     run_of_each,
 )
-from bayeslaw.inference.pools import Pool, with_draws
+from bayeslaw.inference.pools import Pool, check_roles, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable, frame_of
@@ -309,12 +309,15 @@ def choose_anchors(
     fits = [posterior] if source is None else [posterior, source]
     for fit in fits:
         with_draws(fit, "choose_anchors").require_converged()
+    check_roles(fits[:1] if source is not None else [], fits[1:])
     columns = [c for c in COVARIATES if c in posterior.columns]
     frame = candidate_rows(posterior, candidates)
     price = costs(frame, posterior.columns, cost=cost, fitted=posterior.table)
     if targets is not None:
         aims = canonical(frame_of(targets), "targets", columns)
         check_rows(aims, "targets", posterior.table.frame)
+        for law in posterior.laws:
+            aims = law.at_held(aims, "targets")
     elif plan is None or plan.chosen is None:
         raise BayeslawError("say where the loss matters (targets=): a table or a grid.")
     else:

@@ -26,7 +26,14 @@ from bayeslaw.model import effects
 from bayeslaw.model.noise import LENGTH, correlation
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable, frame_of
-from bayeslaw.tables.validation import COVARIATES, IDENTITY, canonical, check_rows, same_rows
+from bayeslaw.tables.validation import (
+    COVARIATES,
+    IDENTITY,
+    OF_DOMAIN,
+    canonical,
+    check_rows,
+    same_rows,
+)
 
 MOST_JOINT_DRAWS = 4000
 """Most posterior draws used."""
@@ -84,6 +91,7 @@ def candidate_rows(
     frame = canonical(frame_of(candidates), "candidates", columns)
     check_rows(frame, "candidates", posterior.table.frame)
     for law in posterior.laws:
+        frame = law.at_held(frame, "candidates")
         law.covariates(frame, "candidates")  # raises for rows with tokens = 0
     levels = [level for member in posterior.members.values() for level in member.spec.effects]
     known = [*IDENTITY, *(effects.level(level).column for level in levels)]
@@ -119,6 +127,8 @@ def joint_gaussian(
     index = [each.index for each in limits if each.index is not None] or pair_draws(fits)[0]
     count = len(index[0])
     keep = np.unique(np.linspace(0, count - 1, min(MOST_JOINT_DRAWS, count)).astype(int))
+    # The rows are measured in each domain, whatever columns say of theirs.
+    frame = frame.drop(columns=[*OF_DOMAIN], errors="ignore")
     both = pd.concat(completed([frame, targets]), join="inner")
     measured, aims, noise = [], [], []
     # Without a source there is one fit for two indices.

@@ -28,7 +28,7 @@ from bayeslaw.laws.steps import completed
 from bayeslaw.planning.planner import plan
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import ABSENT, COVARIATES, canonical
+from bayeslaw.tables.validation import ABSENT, COVARIATES, OF_DOMAIN, canonical
 
 DESIGNS = ("none", "random", "cheapest", "grid")
 
@@ -102,8 +102,8 @@ def anchor_value(
     for frame, places in zip(frames, code, strict=True):
         price = costs(frame, target.columns, cost=cost, fitted=target.table)
         spent.append(price.total(price.code))
-        # The rows are measured in both domains; their tables have the column.
-        bare = frame.drop(columns="domain", errors="ignore")
+        # The rows are measured in both domains; their tables have the columns.
+        bare = frame.drop(columns=[*OF_DOMAIN], errors="ignore")
         for i in range(simulations):  # the same truths for all sets, so that their values compare
             measured = [bare.assign(loss=domain[i, places]) for domain in losses]
             calls.append((_refitted_plan, (fits, measured, i, planned)))
@@ -129,7 +129,7 @@ def simulated_losses(
     fits: tuple[Posterior, Posterior], rows: pd.DataFrame, count: int, seed: int
 ) -> list[Floats]:
     """Losses measured in each domain, (simulations, rows), where the truth is a draw."""
-    measured = []
+    measured, rows = [], rows.drop(columns=[*OF_DOMAIN], errors="ignore")
     for i, fit in enumerate(fits):
         # Domains are independent, as they are in a plan.
         rng = np.random.default_rng([seed, i])

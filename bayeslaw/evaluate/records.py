@@ -42,14 +42,14 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.storage import with_units
 from bayeslaw.laws.steps import ANNEALED, RATE_COLUMN, UNIQUE, Departure
 from bayeslaw.tables.table import LossTable, from_frame, is_synthetic
-from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, row_numbers, same_rows
+from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, OF_DOMAIN, row_numbers, same_rows
 
 FORECAST = ("forecast", "bayeslaw registered forecast", 1)
 COEFFICIENTS = ("coefficients", "bayeslaw coefficients", 3)
 """Name of the content, format and schema of a file."""
 FEWEST_DRAWS = 100
 """Least number of draws stored: from n draws, a calibrated forecast's CRPS is too large by 1/n."""
-OTHERS = (UNIQUE, ANNEALED, RATE_COLUMN, "domain")
+OTHERS = (UNIQUE, ANNEALED, RATE_COLUMN, *OF_DOMAIN)
 """Columns by which rows are matched, though tables may lack them."""
 COEFFICIENT_QUANTILES = {"median": 0.5, "q05": 0.05, "q25": 0.25, "q75": 0.75, "q95": 0.95}
 
@@ -207,9 +207,9 @@ def verify(
 
     A measured row belongs to the row of the forecast with its labels and, up to `tolerance`, its
     covariates, `unique_tokens`, `annealed` and `rate`, which stand for no repeated tokens, 1 and
-    any rate where a table lacks them. A forecast that does not state them is of the rate, the kind
-    and the domain of its fitted rows, if these have only one. The result is appended to the file;
-    the forecast in it is not touched.
+    any rate where a table lacks them. A forecast that does not state them is of the rate, the kind,
+    the domain and the role of its fitted rows, if these have only one. The result is appended to
+    the file; the forecast in it is not touched.
 
     Parameters
     ----------

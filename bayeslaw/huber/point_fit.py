@@ -22,7 +22,7 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.steps import RATE_COLUMN, UNIQUE
 from bayeslaw.tables.table import LossTable, frame_of, is_synthetic
-from bayeslaw.tables.validation import COVARIATES, canonical, check_rows
+from bayeslaw.tables.validation import COVARIATES, canonical, check_like_fitted, check_rows
 
 STARTS_PER_EXPONENT, POLISHED_PER_EXPONENT = 64, 3
 """Defaults of the starts that are screened and polished, for each exponent of the law."""
@@ -106,7 +106,10 @@ class PointFit(Showing, FitOfLaw):
         return ()
 
     def predict(self, table: LossTable | pd.DataFrame) -> Floats:
-        """Predicted loss per row, nats per token."""
+        """Predicted loss per row, nats per token; `TableError` as for `Posterior.latent`."""
+        if self.table is not None:
+            rows = canonical(frame_of(table), "rows", ())
+            check_like_fitted(rows, "rows", self.table.frame)
         loss: Floats = self.law.loss(self.parameters, self.law.covariates(frame_of(table)))
         return loss
 

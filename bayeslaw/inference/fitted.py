@@ -20,7 +20,7 @@ from bayeslaw.laws.terms import Array
 from bayeslaw.model import effects
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import canonical
+from bayeslaw.tables.validation import canonical, check_like_fitted
 
 EXTENSION = "extension_seed"
 """Setting of a posterior without losses; see `FittedLaw.extension_seed`."""
@@ -85,9 +85,11 @@ class FittedLaw(FitOfLaw):
         """Noise-free loss per draw and row, nats per token, shape (draws, rows).
 
         The law's loss, times the exponential of the random effect of the row's size, if fitted.
-        Unlike `forecast`, this works for a posterior that has not converged.
+        Unlike `forecast`, this works for a posterior that has not converged. `TableError` if rows
+        are of a domain, a role, a rate or a kind that the fit does not know.
         """
         frame = table.frame if isinstance(table, LossTable) else canonical(table, "rows", ())
+        check_like_fitted(frame, "rows", self.table.frame)
         frame = self.law.at_held(frame)
         # Sizes alone: the effects of a base and a run belong to a measurement.
         of_sizes = effects.latent_effects(self.draws, self.spec.effects, frame)

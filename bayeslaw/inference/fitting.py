@@ -34,7 +34,7 @@ from bayeslaw.model.discrepancy import make_discrepancy
 from bayeslaw.model.noise import Huber, Likelihood
 from bayeslaw.model.spec import Data, Spec, make_data, make_spec
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import row_numbers
+from bayeslaw.tables.validation import check_domain, labels_of, row_numbers
 
 SHORT_REFIT: PosteriorSettings = {
     "chains": 2,
@@ -340,8 +340,14 @@ def joined(table: LossTable, rows: LossTable | None) -> LossTable:
     """A table with further measured rows; by default annealed, tuned, and without repeats."""
     if rows is None or not len(rows):
         return table
+    check_domain(rows.frame, rows.name, table.frame)
     # A column that only one of them has would be missing in the rows of the other.
-    frame = pd.concat(completed([table.frame, rows.frame]), ignore_index=True)
+    frames = completed([table.frame, rows.frame])
+    if any("role" in frame for frame in frames):
+        roles = set.union(*(labels_of(frame, "role") for frame in frames))
+        role = roles.pop() if len(roles) == 1 else None
+        frames = [frame if "role" in frame else frame.assign(role=role) for frame in frames]
+    frame = pd.concat(frames, ignore_index=True)
     return LossTable(frame, table.baselines, table.name)
 
 

@@ -21,7 +21,14 @@ from bayeslaw.laws.steps import ANNEALED, RATE_COLUMN, UNIQUE
 from bayeslaw.model import effects
 from bayeslaw.tables.hull import evidence, in_words, locate
 from bayeslaw.tables.table import is_synthetic, write_frame
-from bayeslaw.tables.validation import COLUMNS, COVARIATES, LABEL_COLUMNS, distinct
+from bayeslaw.tables.validation import (
+    COLUMNS,
+    COVARIATES,
+    LABEL_COLUMNS,
+    OF_DOMAIN,
+    distinct,
+    labels_of,
+)
 
 KINDS = ("predictive", "latent")
 BAND_LEVELS = (0.5, 0.8, 0.9)
@@ -144,11 +151,12 @@ class Forecast(Showing):
 
     @property
     def stated(self) -> pd.DataFrame:
-        """The rows, with the domain, rate and kind of all fitted rows where they state none."""
+        """The rows, with domain, role, rate and kind of all fitted rows where they state none."""
         rows = self.frame
         for fitted in (fit.table.frame for fit in self.fits.values()):
-            for column in ("domain", RATE_COLUMN, ANNEALED):
-                known = distinct(fitted, column)
+            for column in (*OF_DOMAIN, RATE_COLUMN, ANNEALED):
+                by_losses = column == "role"  # or by a column of labels
+                known = [*labels_of(fitted, column)] if by_losses else distinct(fitted, column)
                 # With one value in all fitted rows, a forecast is of that one, stated or not.
                 if column not in rows and len(known) == 1:
                     rows = rows.assign(**{column: known[0]})

@@ -22,6 +22,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.hull import warn_beyond
 from bayeslaw.tables.table import LossTable, frame_of
+from bayeslaw.tables.validation import labels_of
 
 POOLS = {"adaptation": ("form1n", "transfer")}
 """Names of pools and their laws."""
@@ -325,6 +326,34 @@ def member_laws(law: object) -> Sequence[str | Path | Law] | None:
     if isinstance(law, str):
         return POOLS.get(law)
     return law if isinstance(law, Sequence) else None
+
+
+def role_of(fit: Fit) -> str:
+    """Role of the domain of a fit's losses: "target" or "source"; empty if nothing says it."""
+    roles = set() if fit.table is None else labels_of(fit.table.frame, "role")
+    roles |= {law.role for law in fit.laws if law.role} if not roles else set()
+    return roles.pop() if len(roles) == 1 else ""
+
+
+def check_roles(targets: Sequence[Fit], sources: Sequence[Fit]) -> None:
+    """Raise `FitError` for fits of targets and sources whose losses are of the other domain.
+
+    Beside the source, a further domain that may be forgotten can be one that is adapted to.
+    """
+    swapped = "source" in map(role_of, targets)
+    alike = {*map(role_of, sources)} == {"target"}
+    if swapped and alike:
+        raise FitError(
+            "target and source are swapped: the target's table is of the domain that its bases "
+            "were pre-trained on, which may be forgotten; give its fit as the source."
+        )
+    if swapped or alike:
+        role = "source" if swapped else "target"
+        which, other = ("target", "adapted to") if swapped else ("source", "pre-trained on")
+        raise FitError(
+            f"the {which}'s fit is of role {role} (column 'role', or the losses of its bases); "
+            f"give a fit of the domain {other}."
+        )
 
 
 def pair_draws(fits: Sequence[Fit]) -> tuple[list[Ints], str]:

@@ -317,7 +317,24 @@ def _parsed(text: str, guarded: bool = True) -> Node:
     numbers = (node.detail for node in tape.nodes if node.kind == CONSTANT)
     if not all(map(math.isfinite, numbers)):
         raise LawError(f"log = {text!r}: a number in it is not finite.")
+    if guarded and not _finite_somewhere(log):
+        raise LawError(
+            f"log = {text!r}: it is finite for no N, D, r, P and parameters, such as after a "
+            "division by something that is always 0; mend the formula."
+        )
     return log
+
+
+def _finite_somewhere(log: Node) -> bool:
+    """Whether a formula is finite at any of many values of its inputs."""
+    rng, points = np.random.default_rng(0), 200
+    values = {name: np.exp(rng.uniform(-20, 3, points)) for name in log.tape.inputs}
+    ranges = {_NAMES["replay"]: (-10, 0), BARRIER: (-10, 0)}  # a ratio is below 1, other counts not
+    for name in values.keys() & LOGS.keys():
+        values[name] = rng.uniform(*ranges.get(name, (0, 30)), points)
+    with np.errstate(all="ignore"):
+        (found,) = evaluate([log], values.__getitem__, np)
+    return bool(np.isfinite(found).any())
 
 
 def _read(node: ast.expr, tape: Tape, guarded: bool) -> Any:

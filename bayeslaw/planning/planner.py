@@ -20,7 +20,7 @@ from bayeslaw.common.errors import BayeslawError, TableError, argument, unknown
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.progress import step
 from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.inference.pools import Fit, pair_draws, with_draws
+from bayeslaw.inference.pools import Fit, check_roles, pair_draws, with_draws
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.steps import Bases, Departure, Repetition
 from bayeslaw.planning.grid import REPLAY_RATIOS, Curve
@@ -50,7 +50,7 @@ from bayeslaw.planning.problem import (
 from bayeslaw.planning.result import INFEASIBLE, Choice, Plan, cheapest, choice_at, replay_ratios
 from bayeslaw.tables.hull import TOO_FAR
 from bayeslaw.tables.table import is_synthetic, of_domains
-from bayeslaw.tables.validation import BASE_LOSSES, check_units, label_texts
+from bayeslaw.tables.validation import check_units, label_texts
 
 MOST_DRAWS = 4000
 """Most paired draws, evenly spread."""
@@ -435,17 +435,12 @@ def _check_fits(
                 "unique_tokens, so it does not know what repeated tokens are worth; add "
                 "the column and fit again."
             )
-    # The source table of the source's domain is itself.
-    if any(map(starts_from_itself, targets)) and False in map(starts_from_itself, sources):
-        raise BayeslawError(
-            "target and source are swapped: the target's table is of the domain that its bases "
-            "were pre-trained on, which may be forgotten; give its fit as the source."
-        )
     if any(_same(*pair) for pair in product(targets, sources)):
         raise BayeslawError(
             "target and source are one posterior; give that of the domain adapted to, and "
             "that of the domain that may be forgotten."
         )
+    check_roles(targets, sources)
     # Tokens and replay are what the plan looks for.
     asked = run.row.drop(columns=["tokens", "replay"])
     for law in laws_of(*targets, *sources):
@@ -536,14 +531,6 @@ def _same(one: Fit, other: Fit) -> bool:
     # A file that is loaded twice gives two objects with the same draws.
     same = all(a.draws is b.draws or a.draws.equals(b.draws) for a, b in pairs)
     return bool(pairs) and same and len(one.members) == len(other.members)
-
-
-def starts_from_itself(fit: Fit) -> bool | None:
-    """Whether a fit's table is its own source table, see `read_table`; None if it has none."""
-    if fit.table is None or not {*BASE_LOSSES} <= {*fit.table.frame}:
-        return None
-    base, start = (fit.table.frame[name] for name in BASE_LOSSES)
-    return bool((base == start).all())
 
 
 def law_of_bases(source: Fit) -> Bases | None:

@@ -23,6 +23,8 @@ PRICE = (
     "2.5 times."
 )
 """What certainty costs, from `benchmarks/violations.py`."""
+FEW_DRAWS = 1000
+"""Of fewer draws, P(both) of the plan that they choose is noticeably too high: of 200 by .03."""
 SHOWN = {"atpp": "ATPP", "replay": "replay", "tokens": "tokens", "flops": "FLOPs"}
 SHOWN |= {"p_target": "P(target)", "p_forgetting": "P(forgetting)", "p_both": "P(both)"}
 SHOWN |= {"held": "P(both) of this plan"}
@@ -371,13 +373,20 @@ class Plan(Choice):
         count, budget, ratio = likeliest(self.problem, self.replay_grid, cap)
         return choice_at(self.problem, budget, ratio, most) if count else INFEASIBLE
 
+    @property
+    def evidence_of(self) -> str:
+        """What the words of `evidence` are about: the plan, `cheaper` or `best`; empty if none."""
+        if not self.evidence:
+            return ""
+        return "cheaper" if self.cheaper else "plan" if self.best is None else "best"
+
     def to_dict(self) -> dict[str, object]:
         """The plan as plain numbers and text for JSON; values that are not finite become None."""
         # Objects to compute with, which are large and have no form in JSON.
         hidden = ("problem", "replay_grid", "run", "far")
         shown = {name: value for name, value in vars(self).items() if name not in hidden}
         shown |= {name: fields(v) for name, v in shown.items() if isinstance(v, Choice)}
-        shown |= {"spread": self.spread.to_dict("index")}
+        shown |= {"spread": self.spread.to_dict("index"), "evidence_of": self.evidence_of}
         shown |= {} if self.epochs is None else {"epochs": self.epochs}
         document: dict[str, object] = jsonable(shown)
         return document
@@ -468,6 +477,10 @@ class Plan(Choice):
             )
             notes.append(Note(f"{text} replay would do. {self.evidence}", "caution"))
         notes += [Note(text[:1].upper() + text[1:], "caution") for text in self.outside]
+        if self.error and self.draws < FEW_DRAWS and math.isfinite(self.held_out):
+            text = f"Chosen by {self.draws} draws, for which P(both) is {self.p_both:.3f}; on draws"
+            text += f" that did not choose it {self.held_out:.3f}. Fit with more draws for both to"
+            notes.append(Note(f"{text} agree.", "caution"))
         failures: dict[str, list[str]] = {}
         for text in self.unconverged:
             # The name of a fit may have a colon itself.

@@ -32,7 +32,7 @@ from bayeslaw.laws.steps import Departure
 from bayeslaw.model import prior
 from bayeslaw.model.noise import Likelihood
 from bayeslaw.model.spec import Spec, make_data
-from bayeslaw.tables.table import LossTable, grid
+from bayeslaw.tables.table import LossTable, check_role, grid
 
 # Rows to fit, one per combination of the law's covariates; labelled by base and run.
 DESIGN: Mapping[str, list[float]] = {
@@ -122,6 +122,7 @@ def calibrate(
     law: str | Path | Law,
     *,
     simulations: int = 100,
+    role: str = "target",
     priors: str | Path | Mapping[str, PriorLike] = "default",
     likelihood: str | Likelihood = "studentt",
     delta: float = DELTA,
@@ -137,6 +138,8 @@ def calibrate(
         As for `bayeslaw.fit`.
     simulations : int
         Number of simulated tables.
+    role : {"target", "source"}
+        Whether the simulated losses are of the domain adapted to, or of the one pre-trained on.
     seed : int
         The same seed gives the same ranks.
     fault : mapping of quantity to float, optional
@@ -150,8 +153,9 @@ def calibrate(
     Calibration
     """
     law = load_law(law)
+    check_role(role)
     chosen = make_settings(settings, priors=priors, likelihood=likelihood, delta=delta, seed=seed)
-    design, ahead = _labelled(law, DESIGN, "fitted"), _labelled(law, NEW_ROWS, "new")
+    design, ahead = _labelled(law, DESIGN, "fitted", role), _labelled(law, NEW_ROWS, "new", role)
     # Later rows of the first run: once and twice beyond its last tokens.
     last = design[design["run"] == design["run"].iloc[0]].nlargest(1, "tokens")
     later = [last.assign(tokens=FURTHER**k * last["tokens"]) for k in (1, 2)]
@@ -196,26 +200,27 @@ def calibrate(
     return Calibration(pd.DataFrame(rows), failed, divergent)
 
 
-def _labelled(law: Law, values: Mapping[str, list[float]], label: str) -> pd.DataFrame:
+def _labelled(law: Law, values: Mapping[str, list[float]], label: str, role: str) -> pd.DataFrame:
     """A grid of the law's covariates; rows of one size and stage have one base."""
     rows = grid(**{name: values[name] for name in law.columns if name in values})
     base = [name for name in ("params", "ptpp") if name in rows]
     run = [name for name in rows if name != "tokens"]
     rows["base"] = label + rows.groupby(base).ngroup().astype(str)
     rows["run"] = label + rows.groupby(run).ngroup().astype(str)
+    rows["role"] = role
     if law.step(Departure):
         tokens, number = rows["params"] * rows["ptpp"], rows.groupby(base).ngroup()
         expected = 1.5 + 90 / rows["params"] ** 0.3 + 300 / tokens**0.33
         # Bases differ by a per cent, in no order.
         rows["base_loss"] = expected * np.exp(0.01 * np.sin(7.0 * number))
         rows["start_loss"] = 4.5 + 0.1 * np.cos(5.0 * number)
+        if role == "source":  # both are the loss on the domain pre-trained on
+            rows["start_loss"] = rows["base_loss"]
     return rows
 
 
 def _table(rows: pd.DataFrame, loss: Floats | float) -> LossTable:
-    return LossTable(
-        rows.assign(loss=loss, role="target", synthetic=True), rows.iloc[:0], "synthetic"
-    )
+    return LossTable(rows.assign(loss=loss, synthetic=True), rows.iloc[:0], "synthetic")
 
 
 def _prior(

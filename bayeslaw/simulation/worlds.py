@@ -20,7 +20,7 @@ from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.terms import ORIGIN
-from bayeslaw.tables.table import LossTable, from_frame, grid
+from bayeslaw.tables.table import LossTable, check_role, from_frame, grid
 from bayeslaw.tables.validation import canonical
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def simulate(
     truth: Mapping[str, float],
     design: pd.DataFrame,
     *,
+    role: str | None = None,
     sigma: float = 0.0,
     seed: int | Sequence[int] | np.random.Generator = 0,
     name: str = "",
@@ -45,6 +46,10 @@ def simulate(
         Value of every parameter of the law, in paper coordinates, with D in the law's token unit.
     design : DataFrame
         The law's covariates, with ``tokens > 0``; see `bayeslaw.grid`. Other columns are preserved.
+    role : {"target", "source"}, optional
+        Column `role` of the table: whether the losses are of the domain adapted to, or of the one
+        pre-trained on. Laws that read the share of the domain's own text need it, here or in the
+        design.
     sigma : float
         Standard deviation of the Normal noise on log loss; 0 gives the exact losses of the law.
     seed : int, sequence of int or numpy Generator
@@ -62,7 +67,7 @@ def simulate(
     LawError
         If a parameter is missing or misspelt, or the losses are not positive and finite.
     TableError
-        If the design lacks a column the law needs.
+        If the design lacks a column the law needs, or the role.
     BayeslawError
         If sigma is negative or not finite.
 
@@ -73,6 +78,9 @@ def simulate(
     >>> simulate("chinchilla", truth, design).loss.round(3).tolist()
     [3.7, 3.112, 3.287, 2.698]
     """
+    if role is not None:
+        check_role(role)
+        design = design.assign(role=role)
     named = canonical(design, "design", ())
     law = for_table(load_law(law), LossTable(named, named.iloc[:0], "design"), whole=True)
     if not 0 <= sigma < np.inf:

@@ -36,7 +36,9 @@ from bayeslaw.tables.validation import (
     check_units,
     label_texts,
     named,
+    role_by_losses,
     row_numbers,
+    same_rows,
     typed,
 )
 
@@ -108,9 +110,8 @@ class LossTable:
             If neither says it.
         """
         roles = self.frame["role"].unique().tolist() if "role" in self.frame else []
-        if not roles and {*BASE_LOSSES} <= {*self.frame}:
-            start, base = (self.frame[column] for column in BASE_LOSSES)
-            roles = ["source" if (start == base).all() else "target"]
+        if not roles and (by_losses := role_by_losses(self.frame)):
+            roles = [by_losses]
         if len(roles) == 1 and roles[0] in ROLES:
             return roles[0]  # type: ignore[no-any-return]
         raise TableError(
@@ -215,6 +216,12 @@ class LossTable:
         return parts[0], parts[1]
 
 
+def check_role(role: str) -> None:
+    """Raise `TableError` unless this is a role that a table can have."""
+    if role not in ROLES:
+        raise TableError(unknown("role", role, ROLES))
+
+
 def require_table(table: object) -> None:
     """Refuse what no fit takes, such as a data frame that nobody validated."""
     if not isinstance(table, LossTable):
@@ -305,7 +312,9 @@ def words(text: str) -> tuple[str, dict[str, str]]:
         return name
 
     text = QUOTES.sub(word, text).strip()
-    for node in ast.walk(ast.parse(text, mode="eval")):
+    tree = ast.parse(text, mode="eval")
+    powers = [node for node in ast.walk(tree) if isinstance(node, ast.Pow)]
+    for node in ast.walk(tree):
         called = node.func if isinstance(node, ast.Call) else None
         if not isinstance(node, SYNTAX) or (
             called and not (isinstance(called, ast.Name) and called.id in EXPRESSION_FUNCTIONS)
@@ -313,7 +322,10 @@ def words(text: str) -> tuple[str, dict[str, str]]:
             raise SyntaxError(f"{type(node).__name__} in {text!r}")
         if isinstance(node, ast.Name):
             columns.setdefault(node.id, node.id)
-    return text, columns
+        # A power of integers can have more digits than a memory holds; of floats it is refused.
+        if powers and isinstance(node, ast.Constant) and type(node.value) is int:
+            node.value = float(node.value)
+    return ast.unparse(tree) if powers else text, columns
 
 
 def evaluated(frame: pd.DataFrame, text: str) -> Any:
@@ -386,7 +398,8 @@ def read_table(
     source : str or Path, optional
         Table of the domain that the bases were pre-trained on. Its rows with tokens = 0, and those
         of the table itself, give each row `base_loss` and `start_loss`, the losses of its `base` on
-        the two domains. Laws that start from the base need them; see `bayeslaw.fit`.
+        the two domains. A base is one model: its label, `params` and `ptpp` agree. Laws that start
+        from the base need these losses; see `bayeslaw.fit`.
     loss_unit, bytes_per_token
         As for `from_frame`, also for the table `source`.
 
@@ -491,6 +504,7 @@ def starting(table: LossTable, source: LossTable) -> LossTable:
                 f"{part.name}: give its rows a column 'base', and add rows with tokens = 0: the "
                 "losses of the bases before adaptation."
             )
+        _check_same_bases(table, part)
         by_base = part.baselines["loss"].groupby(label_texts(part.baselines["base"]))
         if (counts := by_base.nunique()).max() > 1:
             raise TableError(
@@ -508,7 +522,33 @@ def starting(table: LossTable, source: LossTable) -> LossTable:
         rows.assign(**{name: label_texts(rows["base"]).map(own) for name, own in losses.items()})
         for rows in (table.frame, table.baselines)
     )
+    stated = set(frame["role"].dropna()) if "role" in frame else set()
+    if stated - {role := role_by_losses(frame)}:
+        equal = "equal losses" if role == "source" else "other losses"
+        raise TableError(
+            f"{table.name}: the column 'role' says {', '.join(sorted(map(str, stated)))}, but its "
+            f"bases have {equal} in {source.name}, so it is a {role}; mend the column, or drop it."
+        )
     return replace(table, frame=frame, baselines=baselines)
+
+
+def _check_same_bases(table: LossTable, part: LossTable) -> None:
+    """Raise `TableError` if a base of a table has another N or PTPP in the baselines of a part."""
+    for rows in (table.frame, table.baselines):
+        for column in ("params", "ptpp"):
+            if not {column, "base"} <= {*rows} & {*part.baselines}:
+                continue
+            of_base = same_rows(rows, part.baselines, ["base"])
+            others = of_base & ~same_rows(rows, part.baselines, ["base", column])
+            others &= rows["base"].notna().to_numpy()[:, None]
+            if others.any():
+                i, k = np.argwhere(others)[0]
+                one, other = rows.iloc[i], part.baselines.iloc[k]
+                raise TableError(
+                    f"{part.name}: base {label_texts(rows['base']).iloc[i]} has {column} "
+                    f"{other[column]:g} at tokens = 0, and {one[column]:g} in {table.name}; give "
+                    "each base a label of its own in both tables."
+                )
 
 
 def read_frame(path: str | Path) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """Validation of loss tables: column names, and covariates as numbers within their range.
 
-Labels of groups (`run`, `base`, `domain`, and any other column that labels rows) are compared as
-the text of `label_texts`. A row without a label is a group of its own.
+Labels of groups (`run`, `base`, `domain`, `role`, and any other column that labels rows) are
+compared as the text of `label_texts`. A row without a label is a group of its own.
 """
 
 import re
@@ -34,7 +34,9 @@ ABSENT: dict[str, Any] = {
     **dict.fromkeys(BASE_LOSSES, np.nan),
 }
 """Columns that a table may lack, and what their absence stands for."""
-LABEL_COLUMNS = ("domain", "base", "run")
+OF_DOMAIN = ("domain", "role")
+"""Columns that say of which domain losses are."""
+LABEL_COLUMNS = (*OF_DOMAIN, "base", "run")
 IDENTITY = (*COVARIATES, "unique_tokens", "annealed", "rate", *BASE_LOSSES, *LABEL_COLUMNS)
 """Columns by which rows are told apart, with those of a fit's random effects."""
 NUMBERS = (*COLUMNS, "annealed", "rate", *BASE_LOSSES)
@@ -307,6 +309,11 @@ def other_units(rows: pd.DataFrame, fitted: pd.DataFrame) -> Iterator[tuple[str,
 def check_rows(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
     """Refuse rows on which a fit says nothing: in another unit, or unlike all fitted rows."""
     check_units(rows, name, fitted)
+    check_like_fitted(rows, name, fitted)
+
+
+def check_like_fitted(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
+    """Refuse rows unlike all fitted rows."""
     check_known(rows, name, fitted)
     check_domain(rows, name, fitted)
 
@@ -339,15 +346,33 @@ def distinct(frame: pd.DataFrame, column: str) -> list[Any]:
 
 
 def check_domain(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
-    """Refuse rows labelled with a domain that a law was not fitted to."""
-    if "domain" in rows and "domain" in fitted:
-        known = set(label_texts(fitted["domain"]).dropna())
-        if known and (others := sorted(set(label_texts(rows["domain"]).dropna()) - known)):
+    """Refuse rows of a domain, or of a role of their domain, that a law was not fitted to."""
+    for column in OF_DOMAIN:
+        known = labels_of(fitted, column)
+        if known and (others := labels_of(rows, column) - known):
+            drop = f", or drop the column {column!r} to take them for such" * (column in rows)
             raise TableError(
-                f"{name}: rows of domain {', '.join(others)}, but the law was fitted to "
-                f"{', '.join(sorted(known))}; choose rows of that domain, or drop the column "
-                "'domain' to take them for such."
+                f"{name}: rows of {column} {', '.join(sorted(others))}, but the law was fitted to "
+                f"{', '.join(sorted(known))}; choose rows of that {column}{drop}."
             )
+
+
+def labels_of(frame: pd.DataFrame, column: str) -> set[str]:
+    """Labels that rows have in a column, without missing ones."""
+    labels = _compared(frame, column)
+    return set() if labels is None else set(labels.dropna())
+
+
+def role_by_losses(frame: pd.DataFrame) -> str:
+    """Role of the domain of some rows by the losses of their bases; empty if these are not known.
+
+    A base has one loss on both domains if these are one: the domain that it was pre-trained on.
+    """
+    if not {*BASE_LOSSES} <= {*frame}:
+        return ""
+    losses = frame[[*BASE_LOSSES]].dropna()
+    one = (losses["start_loss"] == losses["base_loss"]).all()
+    return ("source" if one else "target") if len(losses) else ""
 
 
 def agree(
@@ -383,6 +408,9 @@ def agree(
 
 def _compared(frame: pd.DataFrame, column: str) -> pd.Series | None:
     """Values of a column as floats or labels, also if absence has a value; None without any."""
+    if column == "role" and column not in frame:
+        role = role_by_losses(frame)
+        return pd.Series(role, frame.index, dtype=object) if role else None
     if column == "unique_tokens" and "tokens" in frame:
         # Beyond the new tokens of a row its distinct ones make no difference.
         new = frame["tokens"] * (1 - frame["replay"] if "replay" in frame else 1.0)
