@@ -187,6 +187,13 @@ def test_the_gain_of_a_plan_lowers_its_predicted_budget(fits):
     assert found.atpp == planned.atpp
     assert atpp[-1] < atpp[0]
     assert found.picks["p_plan"].between(0.5, 1).all()
+    # Of a number of runs the first is that of the largest gain, whatever it costs.
+    rows = pool[::3].reset_index(drop=True)
+    joint, _ = joint_gaussian(list(fits.values()), rows, rows[:1], planned)
+    gains = [-joint.variances([run])[-1] for run in range(joint.run.max() + 1)]
+    first = rows[joint.run == np.argmax(gains)].nlargest(1, "tokens")
+    shown = ["params", "tokens", "replay"]
+    np.testing.assert_array_equal(found.picks[shown][:1], first[shown])
     # The budget is a standard normal target: in the order of the budgets, symmetric, of variance 1.
     joint, keep = joint_gaussian(list(fits.values()), pool[:2], pool[:2], planned)
     needed = planned.problem.needed(planned.replay)
@@ -275,6 +282,26 @@ def test_new_runs_vary_as_those_of_their_own_domain(fits):
     shared = np.kron(np.diag(np.square(tau)), np.kron(np.eye(2), np.ones((2, 2))))
     apart = ~np.eye(8, dtype=bool)
     np.testing.assert_allclose(found.noise[apart], shared[apart], rtol=1e-12)
+
+
+def test_the_noise_of_a_pool_is_the_mean_of_its_members(fits):
+    one = fits["target"]
+    other = replace(one, draws=one.draws.assign(sigma=3 * one.draws["sigma"]))
+    rows = grid(params=[1e9, 2e9], tokens=1e10, replay=0.2, ptpp=31)
+    pooled = bl.Pool({"one": one, "other": other}, {"one": 1, "other": 3})
+    noises = [joint_gaussian([fit], rows, rows)[0].noise for fit in (one, other, pooled)]
+    np.testing.assert_allclose(noises[2], noises[0] / 4 + 3 * noises[1] / 4, rtol=0.01)
+
+
+def test_a_fit_of_one_base_knows_its_size():
+    fit = saved("one_base").accepted(unconverged=True, beyond_evidence=True)
+    pool, goal = grid(replay=[0.2, 0.3], tokens=[3e10, 4e10]), grid(replay=0.2, tokens=9e10)
+    found = choose_anchors(fit, pool, goal, k=1)
+    stated = {name: fit.laws[0].held[name] for name in ("params", "ptpp")}
+    same = choose_anchors(fit, pool.assign(**stated), goal.assign(**stated), k=1)
+    pd.testing.assert_frame_equal(found.picks, same.picks)
+    with pytest.raises(TableError, match=r"was fitted to rows of params 3e\+08 alone"):
+        choose_anchors(fit, pool.assign(params=1.05 * stated["params"]), goal, k=1)
 
 
 def test_a_row_without_a_label_is_a_new_run_though_a_training_row_had_none_either():

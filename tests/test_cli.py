@@ -603,6 +603,15 @@ def test_a_run_that_goes_on_is_fitted_with_the_table():
     write(finished=finished, run=run, all=pd.concat([finished, run]), end=end)
     whole = result(f"forecast all.csv {HUBER} --beyond-evidence --rows end.csv")["rows"]
     assert result(f"{RUNNING} --grid tokens=1e11")["rows"] == whole
+    # The run is of the table's role, unless it says another one.
+    write(finished=finished.assign(role="target"))
+    assert result(f"{RUNNING} --grid tokens=1e11")["rows"][0]["prediction"] == (
+        pytest.approx(whole[0]["prediction"])
+    )
+    write(run=run.assign(role="source"))
+    says = "run.csv: rows of role source, but the law was fitted to target"
+    assert says in fails(f"{RUNNING} --grid tokens=1e11")
+    write(finished=finished, run=run)
     alone = f"{RUNNING.replace(' --running run.csv', '')} --grid 'params=3e9 tokens=1e11'"
     assert result(alone)["rows"][0]["prediction"] != whole[0]["prediction"]
     for line, words in (

@@ -86,6 +86,7 @@ def test_unknown_laws(law, error, says):
 
 N_PRIOR = "LogNormal(median=0.28, sigma=0.45)"
 NOT_FINITE = ("/0", "+1/0", "*1e400", "*10**400", "**9**9**9", "+log(0-1)", "+exp(1000)")
+ALWAYS_ZERO = ("/(log(D)-log(D))", "/(2*log(D)-log(D)-log(D))", "*log(log(N)-log(N))")
 BAD = [
     ("token_unit", "token_unt", "unknown key 'token_unt'; did you mean 'token_unit'.*Valid"),
     ('coefficient = "A"', 'coeficient = "A"', "did you mean 'coefficient'"),
@@ -104,6 +105,7 @@ BAD = [
     ("alpha*log(N)", "alpha*log(N) + mu*log(D)", "no prior for 'mu'"),
     ('alpha*log(N)"', 'alpha*log(N) + beta"\nexponent = "beta"', "slope along N does not"),
     *(("log(N)", f"log(N){bad}", "a number in it is not finite") for bad in NOT_FINITE),
+    *(("log(N)", f"log(N){bad}", "finite for no N, D, r, P and param") for bad in ALWAYS_ZERO),
     ("log(N)", "log(N)" + "+0*N" * 30_000, "too many operations; write fewer"),
     ('"-alpha*log(N)"', "3", "log = 3 is not text"),
     ("[priors]", "[typical]\nalpha = 'x'\n[priors]", "typical.: alpha = 'x' is not a number"),

@@ -823,6 +823,10 @@ def test_a_plan_has_the_verdict_of_the_check_there(fits, pooled, asked, status, 
     row, columns = grid(**RUN, replay=found.replay, tokens=found.tokens), fits["target"].columns
     located = bl.locate(fits["target"].table, row, columns)
     assert (evidence(located, columns)[0] == "ok") == (status == "feasible")
+    of = "" if not words else "plan" if found.cheaper is None else "cheaper"
+    assert found.to_dict()["evidence_of"] == of
+    few = f"{found.p_both:.3f}; on draws that did not choose it {found.held_out:.3f}"
+    assert f"Chosen by 400 draws, for which P(both) is {few}" in " ".join(str(found).split())
     if "max_loss" not in asked:
         assert found.cheaper is None
     else:

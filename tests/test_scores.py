@@ -191,8 +191,10 @@ def test_a_backtest_scores_the_forecasts_of_later_rows_at_each_cut(tmp_path):
         scores = bl.score(fitted, test, seed=3)
         rows = found.rows[(found.rows["model"] == model) & (found.rows["cut"] == 6e19)]
         assert rows["inside_90"].mean() == scores["coverage_90"]
-        got = [rows["crps"].mean(), rows["width_90"].mean(), np.sqrt((rows["error"] ** 2).mean())]
-        assert got == pytest.approx([scores[n] for n in ("crps", "width_90", "rmse_log")])
+        got = [rows["crps"].mean(), np.sqrt((rows["error"] ** 2).mean())]
+        assert got == pytest.approx([scores[n] for n in ("crps", "rmse_log")])
+        # Between two draws, a quantile of losses is not the exponential of one of their logs.
+        assert rows["width_90"].mean() == pytest.approx(scores["width_90"], rel=1e-4)
     found.write(path := tmp_path / "backtest.csv")
     again = bl.read_backtest(path)
     assert (again.along, again.models, again.name) == (found.along, found.models, found.name)

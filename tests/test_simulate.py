@@ -1,5 +1,7 @@
 """Synthetic tables, the synthetic world of the paper, and simulation-based calibration."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,8 +9,9 @@ from scipy import stats
 
 import bayeslaw as bl
 from bayeslaw.inference import residuals
+from bayeslaw.inference.fitting import fit_spec
 from bayeslaw.laws.priors import NOISE
-from tests.support import CHINCHILLA, object_mode, on_bound
+from tests.support import CHINCHILLA, object_mode, on_bound, truth_of
 
 WORLD = bl.paper_world()
 DOMAINS = ("french", "english_arabic")
@@ -163,6 +166,28 @@ def test_the_same_seed_gives_the_same_ranks_and_posteriors_without_r_hat_are_lef
     for law in ("chinchilla", "mixture"):
         found = bl.calibrate(law, **few | {"chains": 1, "draws": 20})
         assert (found.failed, len(found.ranks)) == (2, 0)
+
+
+def test_a_simulated_table_has_a_role():
+    design = bl.grid(params=1e9, ptpp=31, replay=[0.1, 0.9], tokens=1e10)
+    truth = truth_of(bl.load_law("mixture").parameters)
+    with pytest.raises(bl.TableError, match="add a column 'role'"):
+        bl.simulate("mixture", truth, design)
+    target, source = (bl.simulate("mixture", truth, design, role=r) for r in ("target", "source"))
+    assert (target.role, source.role) == ("target", "source")
+    np.testing.assert_allclose(target.loss, source.loss[::-1])  # their own shares are r and 1 - r
+    stated = bl.simulate("mixture", truth, design.assign(role="source"))
+    pd.testing.assert_frame_equal(stated.frame, source.frame, check_like=True)
+    for role in ("target", "source"):
+        with patch("bayeslaw.simulation.calibration.fit_spec", wraps=fit_spec) as fitting:
+            bl.calibrate(
+                "mixture", role=role, **PLAIN | {"simulations": 1, "draws": 20, "tune": 20}
+            )
+        spec, table = fitting.call_args.args[:2]
+        assert (spec.law.role, table.role) == (role, role)
+    for call in (bl.calibrate, lambda law, **how: bl.simulate(law, truth, design, **how)):
+        with pytest.raises(bl.TableError, match="unknown role 'sorce'; did you mean 'source'"):
+            call("mixture", role="sorce")
 
 
 def envelope(law="chinchilla", simulations=40, **settings):

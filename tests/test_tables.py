@@ -437,6 +437,7 @@ WRITE = ": write comparisons, such as ptpp <= 31 and domain"
             "(params > 1) & `params`.values.tofile('x')", "params[0] > 1", "[p for p in params]",
             "log(params, out=loss) > 1", "sin(params) > 1", "loss > (lambda: 1)",
             "'quoted`' + params.values.tofile('x') + '`'",
+            "params > 9**9**9", "9 ** 999999999 > tokens",  # more digits than a memory holds
         )],
     ],
 )  # fmt: skip
@@ -457,6 +458,7 @@ def test_what_a_query_may_have():
         "log(C) > 45 or `in nats` < 1": 1,
         "`in nats` == 2 and note in ['a`b', \"it's\"]": 1,
         "not (r > .1) & (1e8 <= N <= 1e9)": 2,
+        "not (r > .1) & (10**8 <= N <= 10**9)": 2,
         "quoted0 == 1 and `in nats` == 1": 1,
     }.items():
         assert len(table.query(query)) == count
