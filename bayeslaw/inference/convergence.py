@@ -107,9 +107,9 @@ def resolved(draws: xr.DataArray) -> xr.DataArray:
     differs between processors in the fifth decimal. Of multiples of a power of two, medians and
     distances are exact.
     """
-    _, exponent = np.frexp(np.abs(draws).max())
+    _, exponent = np.frexp(np.abs(draws.values).max())
     unit = np.ldexp(RESOLUTION, exponent - 1)
-    return np.round(draws / unit) * unit
+    return draws.copy(data=np.round(draws.values / unit) * unit)
 
 
 def _measures(draws: xr.Dataset) -> dict[str, tuple[float, float, float]]:
