@@ -116,6 +116,15 @@ def document(name):
     return found, {*os.listdir()} - before
 
 
+def as_recorded(name):
+    """Compare the document of a command with the one recorded; the files written."""
+    new, files = document(name)
+    relative = 0.1 if name in SEARCHED else 1e-6
+    found = differences(new, recorded("documents")[name], name, relative, name not in SAMPLED)
+    assert not found, "\n".join(found[:20])
+    return files
+
+
 @pytest.fixture(scope="module", autouse=True)
 def folder(tmp_path_factory):
     with contextlib.chdir(tmp_path_factory.mktemp("commands")):
@@ -131,10 +140,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("name", [slow(n) if n in LONG else n for n in COMMANDS])
 def test_the_document_is_the_one_recorded_and_files_are_those_named(name):
     shutil.rmtree("first", ignore_errors=True)
-    new, files = document(name)
-    relative = 0.1 if name in SEARCHED else 1e-6
-    found = differences(new, recorded("documents")[name], name, relative, name not in SAMPLED)
-    assert not found, "\n".join(found[:20])
+    files = as_recorded(name)
     named = re.findall(r"--(?:out|register|figure) (\S+)", COMMANDS[name])
     assert files <= {*named} | WRITTEN.get(name, set())
     assert all(Path(file).stat().st_size > 100 for file in named)
