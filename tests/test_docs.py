@@ -164,9 +164,13 @@ def test_pages_are_short():
 
 
 def test_outputs_agree_up_to_small_differences():
-    line = "converged: R-hat 1.004, ESS 460, no divergences"
-    assert agree("converged: R-hat 1.006, ESS 900, no\n  divergences\n", line)
-    assert not agree("converged: R-hat 1.204, ESS 900, no divergences", line)
+    line = "converged: R-hat 1.004 and ESS 460 of losses and scales, no divergences"
+    assert agree(
+        "converged: R-hat 1.006 and ESS 900 of losses\n  and scales, no divergences\n", line
+    )
+    assert not agree(
+        "converged: R-hat 1.204 and ESS 900 of losses and scales, no divergences", line
+    )
     assert not agree("did not converge: R-hat 1.004", line)
     assert not agree(f"{line} one more word", line)
     assert agree("plan  11.3  36.1 %  1.67M  1.45e+12", "plan 11.1  36.4 %   1.64M  1.45e+12")

@@ -65,7 +65,12 @@ def figures():
 @pytest.mark.filterwarnings("ignore")  # recorded fits are short
 @pytest.mark.parametrize("name", recorded("figures"))
 def test_data_of_every_figure(name):
-    new, old = data_of(figures()[name]()), recorded("figures")[name]
+    as_recorded(name, figures()[name]())
+
+
+def as_recorded(name, figure):
+    """Compare the data of a figure with those recorded."""
+    new, old = data_of(figure), recorded("figures")[name]
     # A plan is known to its Monte Carlo error, and starts of a point fit agree along a flat
     # objective as the processor rounds.
     if name in ("plan_frontier", "forecast, point fit"):

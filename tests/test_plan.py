@@ -1,6 +1,7 @@
 """Plans against brute force: losses on the grid, searches, limits, bases, choices and errors."""
 
 import json
+import re
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import bayeslaw as bl
 from bayeslaw import BayeslawError, PointFit, Pool, grid, load_law, plan, simulate
+from bayeslaw.common.formatting import certain
 from bayeslaw.huber.bases import for_table
 from bayeslaw.laws.law import REPLAY_CLIP
 from bayeslaw.laws.terms import ORIGIN, Term
@@ -35,7 +37,7 @@ from tests.posteriors import (
     posterior,
     transfer,
 )
-from tests.support import CHINCHILLA, DESIGN, TRANSFER, saved, truth_of
+from tests.support import CHINCHILLA, DESIGN, ROOT, TRANSFER, saved, truth_of
 
 RUN, MODEL = {"params": 8.1e9, "ptpp": 279}, {"params": 4e8, "ptpp": 62.0}
 POINTS = dict(zip(("target", "source"), true_fits(WORLD), strict=True))
@@ -743,6 +745,33 @@ def test_infeasible_plans_say_what_binds_and_what_is_likeliest(fits):
     assert never.best.p_both == 0
 
 
+@pytest.mark.slow
+def test_the_printed_plan_of_the_readme_is_that_of_five_seeds():
+    """Seeds of the sampler and the plan, of one table: as little as another processor changes."""
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    (printed,) = re.findall(r"Plan: (feasible: .*? draws [\d.]+)", readme)
+    tables = [
+        WORLD.table(domain, seed=0).split("ptpp <= 31", "ptpp == 279", WORLD.anchors)[0]
+        for domain in (WORLD.target, WORLD.source)
+    ]
+    limits = WORLD.limits | {"max_forgetting": 0.03, "baseline": BASE, "confidence": 0.9}
+    for seed in range(5):
+        asked = {"discrepancy": "none", "target_accept": 0.995, "seed": seed}
+        target, source = (
+            bl.fit(WORLD.laws[domain], table, **asked)
+            for domain, table in zip((WORLD.target, WORLD.source), tables, strict=True)
+        )
+        found = plan(target=target, source=source, seed=seed, **limits)
+        assert found.verdict == printed
+
+
+def test_numbers_are_shown_to_their_monte_carlo_error():
+    shown = [certain(16.003, 0.26), certain(0.4177, 0.012), certain(1.296e11, 2.1e9)]
+    assert shown == [16, 0.4, 1.3e11]
+    assert [certain(4.7, 30), certain(17.0, 30)] == [5, 20]  # one digit is kept
+    assert [certain(v, sd) for v, sd in ((0.65, 0), (0, 1), (np.inf, 1))] == [0.65, 0, np.inf]
+
+
 def test_the_monte_carlo_error_is_that_of_resampled_draws():
     """At a fixed ratio, where a plan is an order statistic of the budgets that draws need."""
     problem, ratios = problem_of(1000), np.array([0.4])
@@ -817,7 +846,8 @@ def test_a_plan_has_the_verdict_of_the_check_there(fits, pooled, asked, status, 
     both = accepted(**fits | ({"target": target} if pooled else {}))
     found = plan(**both, **LIMITS | {"baseline": BASE} | asked)
     assert found.status == status
-    assert str(found).startswith(f"Plan: {status}: {found.atpp:.3g} ATPP at ")
+    shown = certain(found.atpp, found.error["atpp"])
+    assert str(found).startswith(f"Plan: {status}: about {shown:.3g} ATPP at ")
     assert str(found).count("No evidence") == bool(found.evidence) == bool(words)
     assert words in found.evidence
     row, columns = grid(**RUN, replay=found.replay, tokens=found.tokens), fits["target"].columns

@@ -24,6 +24,20 @@ def digits(value: float, places: int = 3) -> str:
     return "" if math.isnan(value) else f"{value:#.{places}g}".rstrip(".")
 
 
+def certain(value: float, sd: float) -> float:
+    """Round to a multiple of 1, 2 or 5 times a power of ten, four Monte Carlo sd or more.
+
+    Other draws then give mostly the same number. It stays within a factor of two.
+    """
+    if not (value and 0 < sd < math.inf and abs(value) < math.inf):
+        return value
+    least = min(4 * sd, abs(value))
+    ten = 10.0 ** math.floor(math.log10(least))
+    units = [k * ten for k in (1, 2, 5, 10) if k * ten >= 0.999999 * least]
+    unit = units[0] if units[0] <= abs(value) else ten
+    return float(f"{round(value / unit) * unit:.12g}")
+
+
 def percent(value: float) -> str:
     """Format a fraction as per cent; NaN gives an empty string."""
     return "" if math.isnan(value) else f"{round(100 * value)} %"

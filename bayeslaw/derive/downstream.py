@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from scipy.special import expit, stdtr, stdtrit
-from scipy.stats import kendalltau
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, TableError
@@ -93,6 +92,8 @@ def accuracy(
     frame = read_pairs(pairs, loss_unit=loss_unit, bytes_per_token=bytes_per_token)
     name = "pairs" if isinstance(pairs, pd.DataFrame) else str(pairs)
     check_domain(frame, name, forecast.frame)
+    from scipy.stats import kendalltau  # takes a second, and other numbers need none of it
+
     tasks = label_texts(frame["task"]) if "task" in frame else pd.Series("accuracy", frame.index)
     if tasks.isna().any():
         raise TableError(f"{name}: {row_numbers(tasks.isna())}: task is empty; give each pair one.")

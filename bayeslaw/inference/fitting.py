@@ -13,7 +13,6 @@ from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, LawError, TableWarning, argument, unknown
 from bayeslaw.huber.bases import for_table
 from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.inference.modes import fit_map
 from bayeslaw.inference.pools import Pool, member_laws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.sampling import (
@@ -189,6 +188,8 @@ def fit(
         spec = make_spec(law, priors=priors, likelihood=likelihood, delta=delta)
         # A Huber likelihood given as an object has a threshold of its own.
         threshold = spec.delta if isinstance(spec.likelihood, Huber) else delta
+        from bayeslaw.inference.modes import fit_map  # with Numba
+
         return fit_map(spec, table, delta=threshold, seed=seed)
     if laws is None and isinstance(law, str | Path | Law):
         return fit_spec(specify(law, table, chosen), table, chosen)

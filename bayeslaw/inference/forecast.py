@@ -61,8 +61,8 @@ def band_table(frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[
     """Medians and bands of rows; beside measured losses the error, and whether they lie inside."""
     ends = [band_columns(level) for level in levels]
     narrow = min((float((frame[high] - frame[low]).min()) for low, high in ends), default=0.0)
-    # As many places as tell the ends of the narrowest band apart.
-    places = min(max(3, 1 - math.floor(math.log10(narrow))), 6) if narrow > 0 else 4
+    # As many places as tell the ends of the narrowest band apart: of more, other draws have others.
+    places = min(max(3, -math.floor(math.log10(narrow / 2))), 6) if narrow > 0 else 4
     loss = f".{places}f"
     columns = {c: frame[c] for c in covariates}
     if measured := "loss" in frame:
@@ -82,7 +82,7 @@ def band_table(frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[
     if "decades" in frame and frame["decades"].any():
         columns["decades"] = frame["decades"]
     formats: dict[str, Format] = {c: count for c in covariates if c not in ("row", *LABEL_COLUMNS)}
-    formats |= {"loss": loss, "median": loss, "error": "{:+.1f} %".format, "decades": ".2f"}
+    formats |= {"loss": loss, "median": loss, "error": "{:+z.1f} %".format, "decades": ".2f"}
     shown = pd.DataFrame(columns).reset_index(drop=True)
     left = ("position", *LABEL_COLUMNS)
     return Table(shown, "", formats, ("decades", "error", "position"), left)

@@ -2,6 +2,9 @@
 
 The convergence check decides after a fixed number of draws how many are needed, so the result does
 not depend on the speed of the machine.
+
+nutpie imports ArviZ with Matplotlib, and the density Numba: both are imported where they are used,
+so that a saved fit is loaded without them.
 """
 
 import math
@@ -10,12 +13,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
-import nutpie
 import xarray as xr
-from nutpie.compiled_pyfunc import from_pyfunc
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
@@ -25,10 +26,12 @@ from bayeslaw.common.errors import FitError, argument, unknown
 from bayeslaw.common.progress import say, showing, step
 from bayeslaw.inference.convergence import MAX_RHAT, MIN_ESS, Convergence, diagnose, failing
 from bayeslaw.laws.priors import PriorLike
-from bayeslaw.model.density import Density, make_density
 from bayeslaw.model.discrepancy import Discrepancy
 from bayeslaw.model.noise import Likelihood
 from bayeslaw.model.spec import Data
+
+if TYPE_CHECKING:
+    from bayeslaw.model.density import Density
 
 FIRST, LAST, TRIES = 500, 8000, 5
 """Draws per chain at first and at most, and most runs, of which the later follow the check."""
@@ -168,6 +171,8 @@ def sample(data: Data, settings: Settings) -> Sampled:
     On one machine the same seed gives the same draws, whatever was fitted before, however busy the
     machine is, and however many threads linear algebra may use.
     """
+    from bayeslaw.model.density import make_density
+
     # Several threads sum in another order: the metric would differ in its last bits.
     law = data.spec.law.name
     with showing(settings.progress), threadpool_limits(1, user_api="blas"):
@@ -223,7 +228,7 @@ def _needed(convergence: Convergence, draws: int) -> int:
     return min(LAST, FIRST * math.ceil(longer * draws / FIRST))
 
 
-def _checked(density: Density, values: Mapping[str, Floats]) -> tuple[xr.Dataset, xr.Dataset]:
+def _checked(density: "Density", values: Mapping[str, Floats]) -> tuple[xr.Dataset, xr.Dataset]:
     """What forecasts use, and the law's parameters in paper coordinates.
 
     The former are log losses at some fitted rows, and scales of noise, effects and deviations.
@@ -247,12 +252,12 @@ def _checked(density: Density, values: Mapping[str, Floats]) -> tuple[xr.Dataset
     return xr.Dataset(used), xr.Dataset(others)
 
 
-def to_mode(density: Density, seed: int) -> tuple[Density, Floats]:
+def to_mode(density: "Density", seed: int) -> tuple["Density", Floats]:
     """The density whitened at its mode, and the mode over parameters and effects."""
     size, weights = len(density.names), len(density.weights)
     rng = np.random.default_rng(seed)
 
-    def climb(density: Density, start: Floats) -> Any:
+    def climb(density: "Density", start: Floats) -> Any:
         def down(point: Floats) -> tuple[float, Floats]:
             # Whitened weights are zero at their mode given the parameters.
             whole = np.concatenate([point[:size], np.zeros(weights), point[size:]])
@@ -283,7 +288,7 @@ def to_mode(density: Density, seed: int) -> tuple[Density, Floats]:
     return density, np.asarray(best.x, float)
 
 
-def _factor(density: Density, mode: Floats) -> Floats:
+def _factor(density: "Density", mode: Floats) -> Floats:
     """Factor of the covariance of the parameters by the curvature at the mode."""
     size, weights = len(density.names), len(density.weights)
 
@@ -303,7 +308,7 @@ def _factor(density: Density, mode: Floats) -> Floats:
 
 
 def _run(
-    density: Density,
+    density: "Density",
     mode: Floats,
     factor: Floats,
     settings: Settings,
@@ -315,6 +320,9 @@ def _run(
 
     `move` is told how many points there are so far.
     """
+    import nutpie
+    from nutpie.compiled_pyfunc import from_pyfunc
+
     scaled = density.scaled(mode, factor)
 
     # Chains may run in threads, and a density computes in its own memory: each chain has a copy.

@@ -11,7 +11,7 @@ from scipy.interpolate import RegularGridInterpolator
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
-from bayeslaw.common.formatting import count, digits, jsonable, percent
+from bayeslaw.common.formatting import certain, count, digits, jsonable, percent
 from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
 from bayeslaw.laws.steps import epochs
 from bayeslaw.planning.grid import BUDGETS
@@ -439,7 +439,10 @@ class Plan(Choice):
 
     @property
     def verdict(self) -> str:
-        """The plan, and whether it is feasible, in one line."""
+        """The plan, and whether it is feasible, in one line.
+
+        With the digits that plans of other draws have, too; the tables have more.
+        """
         if self.best is not None:
             within = " within the evidence" if self.problem.beyond else ""
             return (
@@ -447,11 +450,26 @@ class Plan(Choice):
                 f"{100 * self.confidence:g} %; at most {100 * self.best.p_both:.1f} %{within}"
             )
         # A single draw has no other half.
-        held = f"; P(both) on held-out draws {self.held_out:.3f}" if self.error else ""
+        atpp, replay, about, held = self.atpp, self.replay, "", ""
+        if self.error:  # not of a single draw, which has no other half
+            atpp, about = certain(atpp, self.error["atpp"]), "about "
+            # The budget is flat along the ratio. Unless that is given or lies at an end, plans of
+            # neighbouring ranks may have the same one by chance: of other fits to the rows of
+            # `plan_example` it varies by 3 %, and the budget by 2 %.
+            sd = self.error["replay"]
+            least = 2 * replay * self.error["atpp"] / self.atpp if self.atpp and sd > 1e-4 else 0.0
+            replay = certain(replay, max(sd, least))
+            held = f"; P(both) on held-out draws {certain(self.held_out, self._held_sd):.3g}"
+        share = atpp / self.atpp if self.atpp else 1.0
         return (
-            f"{self.status}: {digits(self.atpp)} ATPP at {100 * self.replay:.1f} % replay, "
-            f"{count(self.tokens)} tokens, {self.flops:.3g} FLOPs{held}"
+            f"{self.status}: {about}{atpp:.3g} ATPP at {100 * replay:.3g} % replay, "
+            f"{count(share * self.tokens)} tokens, {share * self.flops:.3g} FLOPs{held}"
         )
+
+    @property
+    def _held_sd(self) -> float:
+        """Monte Carlo standard deviation of `held_out`, which is over half of the draws."""
+        return math.sqrt(self.held_out * (1 - self.held_out) / (self.error["ess"] / 2))
 
     @property
     def sentence(self) -> str:
@@ -542,7 +560,8 @@ class Plan(Choice):
             low, high = self.error["atpp_90"]
             blocks.append(
                 f"Monte Carlo error: ATPP ± {digits(self.error['atpp'])} (90 %: {digits(low)} to "
-                f"{digits(high)}), replay ± {100 * self.error['replay']:.2g} points."
+                f"{digits(high)}), replay ± {100 * self.error['replay']:.2g} points; "
+                f"P(both) on held-out draws {self.held_out:.3f} ± {self._held_sd:.2g}."
             )
         return blocks
 
