@@ -926,3 +926,19 @@ def test_mistakes_about_a_plan_are_told(found):
     ):
         with pytest.raises(BayeslawError, match=says):
             call()
+
+
+def test_the_first_grid_is_evaluated_once_for_all_limits():
+    fits = true_fits(bl.paper_world())
+    plan = bl.plan(
+        target=fits[0],
+        source=fits[1],
+        baseline=bl.paper_world().baseline(),
+        **bl.paper_world().limits,
+    )
+    curve = plan.problem.limits[0].curve
+    assert plan.problem.scaled(max_loss=0.99).limits[0].curve.coarse is curve.coarse
+    budgets, ratios = np.array([[0.1, 0.2], [0.3, 0.4]]), np.array([0.3, 0.6])
+    for asked in (budgets, budgets.ravel(), budgets[:1]):  # same bytes, other shapes
+        for of in (curve.coarse, curve.coarse, curve.coarse.take(np.array([0]))):
+            np.testing.assert_array_equal(of.loss(asked, ratios), curve.loss(asked, ratios))
