@@ -120,7 +120,7 @@ COMMANDS = {
     "plan of two pools": "plan --target french.nc --source english.nc --params 147816 --ptpp 279 "
     "--max-loss 1.6 --max-forgetting .15 --max-tokens 1.2e6",
 }
-"""Commands that need no fit; that of a word ROWS or --grid is completed by `command`."""
+"""Commands; ROWS is a table, and a last --grid or --test gets its value below."""
 IMPORTS = "import pandas, numba, scipy.stats, xarray, h5netcdf"
 """What every command on a saved fit needs."""
 
@@ -141,7 +141,7 @@ def saved(options: Namespace) -> Jobs:
     folder = options.files or Path(tempfile.mkdtemp())
     rows = str(DATA / "delphi/isotoken.csv")
     grid = "params=5e9 tokens=" + ",".join(f"{k}e10" for k in range(1, 11))
-    fits = {"fit": [rows, *["--law", "chinchilla", "--train"], "scale <= 3e20"]}
+    fits = {"fit": [rows, "--law", "chinchilla", "--train", "scale <= 3e20"]}
     chosen = "annealed and seed == 0 and atpp in [0, 1, 4, 16] and (replay < 1 or atpp == 0)"
     source = str(DATA / "tinycpt/english.csv")
     for name in ("french", "english"):
