@@ -14,7 +14,7 @@ from bayeslaw.laws.law import REPLAY_CLIP
 from bayeslaw.laws.terms import ORIGIN, Term
 from bayeslaw.model.discrepancy import Curvature
 from bayeslaw.planning import planned_run
-from bayeslaw.planning.grid import FAR_BUDGETS, NEAR_BUDGETS, Curve, LawDraws, first
+from bayeslaw.planning.grid import COARSE, FAR_BUDGETS, NEAR_BUDGETS, Curve, LawDraws, first, spaced
 from bayeslaw.planning.planned_run import PlannedRun, curve_of, deviations
 from bayeslaw.planning.planner import baseline_of
 from bayeslaw.planning.problem import Deviations, Limit, Problem, likeliest, monte_carlo, smallest
@@ -269,6 +269,10 @@ class Drawn:
 
     def take(self, draws):
         return replace(self, moves=self.moves[draws])
+
+    @property
+    def coarse(self):
+        return self.take(spaced(self.draws, COARSE))
 
 
 def limits_on(target, source, max_loss=1.0, rise=0.0, baseline=1.0, confidence=0.9):
