@@ -1,9 +1,14 @@
 """Times of gradients and fits, beside stock nutpie, and against the size of tables."""
 
+import resource
+import subprocess
+import sys
+import tempfile
 import time
 from argparse import Namespace
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,7 +21,7 @@ from bayeslaw.model.building import build
 from bayeslaw.model.density import make_density
 from bayeslaw.model.spec import make_data
 from benchmarks.runner import SMOKE, Jobs, experiment
-from benchmarks.splits import shipped
+from benchmarks.splits import DATA, shipped
 
 CASES = [
     ("delphi", "chinchilla"),
@@ -103,6 +108,58 @@ def speed(options: Namespace) -> Jobs:
             for way in options.ways.split(","):
                 key = {"case": name, "law": law, "way": way, "seed": seed}
                 yield key, partial(timed, law, tables[name], seed, way, options.settings)
+
+
+COMMANDS = {
+    "imports": "",
+    "forecast of ten rows": "forecast fit.nc --grid",
+    "check": "check fit.nc --rows ROWS --test",
+    "derive": "derive fit.nc --flops 1e20,1e22",
+    "report": "report fit.nc --out report.html --rows ROWS --test",
+    "plan": "plan --example paper",
+    "plan of two pools": "plan --target french.nc --source english.nc --params 147816 --ptpp 279 "
+    "--max-loss 1.6 --max-forgetting .15 --max-tokens 1.2e6",
+}
+"""Commands; ROWS is a table, and a last --grid or --test gets its value below."""
+IMPORTS = "import pandas, numba, scipy.stats, xarray, h5netcdf"
+"""What every command on a saved fit needs."""
+
+
+def command(words: list[str], folder: str) -> float:
+    """CPU seconds of a command of the package in a process of its own."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    python = ["-c", IMPORTS] if not words else ["-m", "bayeslaw", *words]
+    found = subprocess.run([sys.executable, *python], cwd=folder, capture_output=True, text=True)
+    if found.returncode == 2:  # 1 is a verdict
+        raise RuntimeError(found.stderr)
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+
+
+@experiment(keep=False, files=None)
+def saved(options: Namespace) -> Jobs:
+    """CPU seconds of commands on saved fits; ``--files``: a folder of fits made before."""
+    folder = options.files or Path(tempfile.mkdtemp())
+    rows = str(DATA / "delphi/isotoken.csv")
+    grid = "params=5e9 tokens=" + ",".join(f"{k}e10" for k in range(1, 11))
+    fits = {"fit": [rows, "--law", "chinchilla", "--train", "scale <= 3e20"]}
+    chosen = "annealed and seed == 0 and atpp in [0, 1, 4, 16] and (replay < 1 or atpp == 0)"
+    source = str(DATA / "tinycpt/english.csv")
+    for name in ("french", "english"):
+        words = ["--law", "adaptation", "--source-table", source, "--where", chosen]
+        fits[name] = [str(DATA / f"tinycpt/{name}.csv"), *words, "--train", "ptpp < 279"]
+    ends = {"--grid": [grid], "--test": ["scale >= 1e21"]}
+    for name, text in COMMANDS.items():
+        words = [rows if word == "ROWS" else word for word in text.split()]
+        words += ends.get(words[-1], []) if words else []
+
+        def job(words: list[str] = words) -> dict[str, float]:
+            for fit, of_fit in fits.items():
+                if f"{fit}.nc" in words and not (folder / f"{fit}.nc").is_file():
+                    command(["fit", *of_fit, "--out", f"{fit}.nc"], str(folder))
+            command(words, str(folder))  # compiles
+            return {"cpu": command(words, str(folder))}
+
+        yield {"command": name}, job
 
 
 TRUTH = {

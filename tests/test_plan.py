@@ -16,7 +16,7 @@ from bayeslaw.laws.law import REPLAY_CLIP
 from bayeslaw.laws.terms import ORIGIN, Term
 from bayeslaw.model.discrepancy import Curvature
 from bayeslaw.planning import planned_run
-from bayeslaw.planning.grid import FAR_BUDGETS, NEAR_BUDGETS, Curve, LawDraws, first
+from bayeslaw.planning.grid import COARSE, FAR_BUDGETS, NEAR_BUDGETS, Curve, LawDraws, first, spaced
 from bayeslaw.planning.planned_run import PlannedRun, curve_of, deviations
 from bayeslaw.planning.planner import baseline_of
 from bayeslaw.planning.problem import Deviations, Limit, Problem, likeliest, monte_carlo, smallest
@@ -274,6 +274,10 @@ class Drawn:
 
     def take(self, draws):
         return replace(self, moves=self.moves[draws])
+
+    @property
+    def coarse(self):
+        return self.take(spaced(self.draws, COARSE))
 
 
 def limits_on(target, source, max_loss=1.0, rise=0.0, baseline=1.0, confidence=0.9):
@@ -963,3 +967,19 @@ def test_mistakes_about_a_plan_are_told(found):
     ):
         with pytest.raises(BayeslawError, match=says):
             call()
+
+
+def test_the_first_grid_is_evaluated_once_for_all_limits():
+    fits = true_fits(bl.paper_world())
+    plan = bl.plan(
+        target=fits[0],
+        source=fits[1],
+        baseline=bl.paper_world().baseline(),
+        **bl.paper_world().limits,
+    )
+    curve = plan.problem.limits[0].curve
+    assert plan.problem.scaled(max_loss=0.99).limits[0].curve.coarse is curve.coarse
+    budgets, ratios = np.array([[0.1, 0.2], [0.3, 0.4]]), np.array([0.3, 0.6])
+    for asked in (budgets, budgets.ravel(), budgets[:1]):  # same bytes, other shapes
+        for of in (curve.coarse, curve.coarse, curve.coarse.take(np.array([0]))):
+            np.testing.assert_array_equal(of.loss(asked, ratios), curve.loss(asked, ratios))

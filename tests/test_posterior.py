@@ -1,5 +1,6 @@
 """Posteriors and pools: forecasts with bands, the gate, files, and trees that ArviZ reads."""
 
+import cProfile
 import re
 import shutil
 from dataclasses import replace
@@ -40,6 +41,29 @@ def posterior():
 
 
 # -- forecasts ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["plain", "walk", "transfer"])
+def test_a_forecast_validates_its_rows_once(name):
+    fit = saved(name).accepted(**ALLOW)
+    rows = fit.table.frame.drop(columns="loss").iloc[:10]
+    with cProfile.Profile() as profile:
+        fit.forecast(rows)
+    calls = [each for each in profile.getstats() if "canonical" in str(each.code)]
+    assert [each.callcount for each in calls] == [1]
+
+
+def test_values_that_a_user_changed_are_validated(posterior):
+    table = small()
+    table.frame.loc[3, "tokens"] = -1.0
+    for rows in (table, table.frame):
+        for function in (posterior.forecast, posterior.latent, posterior.predict):
+            with pytest.raises(TableError, match="negative"):
+                function(rows)
+    forecast = posterior.forecast(ROWS)
+    forecast.frame.loc[0, "params"] = np.nan
+    with pytest.raises(TableError, match="missing"):
+        posterior.latent(forecast.frame)
 
 
 def test_latent_is_the_law_and_predictive_adds_its_noise(posterior):

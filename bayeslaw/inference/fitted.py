@@ -19,7 +19,7 @@ from bayeslaw.laws.steps import Departure
 from bayeslaw.laws.terms import Array
 from bayeslaw.model import effects
 from bayeslaw.model.spec import Spec
-from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.table import LossTable, as_valid, frame_of
 from bayeslaw.tables.validation import canonical, check_like_fitted
 
 EXTENSION = "extension_seed"
@@ -88,17 +88,22 @@ class FittedLaw(FitOfLaw):
         Unlike `forecast`, this works for a posterior that has not converged. `TableError` if rows
         are of a domain, a role, a rate or a kind that the fit does not know.
         """
-        frame = table.frame if isinstance(table, LossTable) else canonical(table, "rows", ())
+        # Whose values may have been changed since it was read, of a table as of a frame.
+        frame = canonical(frame_of(table), "rows", ())
         check_like_fitted(frame, "rows", self.table.frame)
-        frame = self.law.at_held(frame)
-        # Sizes alone: the effects of a base and a run belong to a measurement.
-        of_sizes = effects.latent_effects(self.draws, self.spec.effects, frame)
-        return self.law_loss(frame) * np.exp(of_sizes)
+        return self.latent_of(as_valid(frame))
 
-    def law_loss(self, frame: pd.DataFrame) -> Floats:
+    def latent_of(self, rows: LossTable) -> Floats:
+        """`latent` of rows that are known to be valid."""
+        # Sizes alone: the effects of a base and a run belong to a measurement.
+        frame = self.law.at_held(rows.frame)
+        of_sizes = effects.latent_effects(self.draws, self.spec.effects, frame)
+        return self.law_loss(rows) * np.exp(of_sizes)
+
+    def law_loss(self, rows: LossTable | pd.DataFrame) -> Floats:
         """The law's loss per draw and row, without random effects, shape (draws, rows)."""
-        law, q = self.extended(frame)
-        loss: Floats = law.loss(law.amounts(q, self.at), self.covariates(frame), self.at)
+        law, q = self.extended(rows)
+        loss: Floats = law.loss(law.amounts(q, self.at), self.covariates(rows), self.at)
         return loss
 
     def predict(self, table: LossTable | pd.DataFrame) -> Floats:
@@ -106,9 +111,9 @@ class FittedLaw(FitOfLaw):
         self.require_converged()
         return np.median(self.latent(table), axis=0)
 
-    def extended(self, frame: pd.DataFrame) -> tuple[Law, dict[str, Floats]]:
-        """The law and its `values`, with discrepancy parameters that only `frame` needs."""
-        frame = canonical(frame, "rows", ())
+    def extended(self, rows: LossTable | pd.DataFrame) -> tuple[Law, dict[str, Floats]]:
+        """The law and its `values`, with discrepancy parameters that only some rows need."""
+        frame = rows.frame if isinstance(rows, LossTable) else canonical(rows, "rows", ())
         q = self.values() | self.steps()
         return self.spec.discrepancy.extend(
             self.law_with_knots, q, self.at, frame, self.extension_seed
@@ -126,7 +131,7 @@ class FittedLaw(FitOfLaw):
         lengths = [(walk.steps, q[walk.steps].shape[-1]) for walk in law.walks]
         if not lengths:
             return middle
-        drawn = np.log(self.law_loss(self.table.frame))
+        drawn = np.log(self.law_loss(self.table))
 
         def log_loss(steps: Mapping[str, Floats]) -> Floats:
             sizes = law.amounts({**middle, **steps}, self.at)
@@ -144,11 +149,11 @@ class FittedLaw(FitOfLaw):
         parts = zip(lengths, np.split(moves, ends), strict=True)
         return middle | {name: middle[name] + move for (name, _), move in parts}
 
-    def covariates(self, frame: pd.DataFrame) -> dict[str, Array]:
+    def covariates(self, rows: LossTable | pd.DataFrame) -> dict[str, Array]:
         """The law's covariates of some rows, shape (rows,) or (draws, rows)."""
-        frame = self.law.at_held(frame)
-        x, departure = self.law.covariates(frame), self.law.step(Departure)
+        x, departure = self.law.covariates(rows), self.law.step(Departure)
         bases = departure.bases if departure else None
+        frame = self.law.at_held(frame_of(rows))
         if bases is None or not (unknown := bases.unknown(frame)).any():
             return x
         # Losses of bases that are not known are drawn from the laws of bases, the same every time.

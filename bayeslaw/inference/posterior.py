@@ -23,7 +23,7 @@ from bayeslaw.laws.priors import FLOORS, NOISE
 from bayeslaw.model.building import build
 from bayeslaw.model.spec import make_data, make_spec
 from bayeslaw.tables.hull import warn_beyond
-from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.table import LossTable, as_valid, frame_of
 from bayeslaw.tables.validation import COLUMNS, canonical, check_rows
 
 if TYPE_CHECKING:
@@ -96,11 +96,11 @@ class Posterior(Showing, FittedLaw):
             raise LawError(unknown("kind of forecast", kind, KINDS))
         self.require_converged()
         # A table's columns were named when it was read; a frame may call them N and D.
-        frame = table.frame if isinstance(table, LossTable) else canonical(table, "grid", ())
         name = table.name if isinstance(table, LossTable) else "grid"
+        frame = canonical(frame_of(table), name, ())
         check_rows(frame, name, self.table.frame)
         frame = self.law.at_held(frame, name)
-        loss = self.latent(frame)
+        loss = self.latent_of(as_valid(frame, name))
         if kind == "predictive":
             residuals = residual_draws(self, frame, np.random.default_rng(seed))
             with np.errstate(over="ignore"):  # infinite under a posterior that the data do not hold

@@ -167,7 +167,10 @@ class Walk(Deviation):
             total = steps @ columns
             total = total[..., 0, :] if steps.ndim > 1 else total
         else:
-            total = sum(steps[..., j] * column for j, column in enumerate(columns))
+            near = np.ones(len(columns), bool)
+            if xp is np:  # on the other side of the reference point a knot adds nothing
+                near = columns.reshape(len(columns), -1).any(1)
+            total = sum(steps[..., j] * columns[j] for j in np.flatnonzero(near))
         return p[self.scale] * self.sd * total
 
     def with_knots(self, knots: Mapping[str, Knots]) -> "Walk":

@@ -20,6 +20,7 @@ from bayeslaw.common.errors import TableError
 from bayeslaw.laws.deviations import START, WHOLE, Deviation, Linear
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Array, Values, tex
+from bayeslaw.tables.table import as_valid
 from bayeslaw.tables.validation import ABSENT, BASE_LOSSES, label_texts
 
 BASE_COLUMNS = ["params", "ptpp", *BASE_LOSSES]
@@ -76,7 +77,10 @@ class Bases:
         Without labels, a row's base is the known one of its N and P, if there is only one. `noise`,
         of shape (2, ..., rows), are deviations from the laws where losses are not known.
         """
-        measured, x = np.log(self._losses(frame)), self.law.covariates(total_tokens(frame))
+        measured, x = (
+            np.log(self._losses(frame)),
+            self.law.covariates(as_valid(total_tokens(frame))),
+        )
         expected = np.log([self.law.loss(self.parameters[column], x) for column in BASE_LOSSES])
         drawn = expected if noise is None else expected + np.moveaxis(noise, 0, -2)
         logs = np.where(np.isnan(measured), drawn, measured)
@@ -540,6 +544,6 @@ def total_tokens(frame: pd.DataFrame) -> pd.DataFrame:
 
 def log_slopes(law: LossLaw, p: Mapping[str, float], rows: pd.DataFrame) -> Floats:
     """Derivatives of log loss by a law's parameters, shape (parameters, rows)."""
-    x = law.covariates(rows)
+    x = law.covariates(as_valid(rows))
     by, loss = law.gradient(p, x), law.loss(p, x)
     return np.stack([np.broadcast_to(by[name], loss.shape) / loss for name in law.parameters])

@@ -23,6 +23,7 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.steps import KAPPA, Coupling, Departure
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
+from bayeslaw.tables.table import as_valid
 
 
 class Discrepancy(ABC):
@@ -49,9 +50,10 @@ class Discrepancy(ABC):
         By default these are steps of random walks: the law gets knots as far as the rows reach,
         with steps from their prior. A knot has the same steps for all rows to which it matters. A
         discrepancy with other such parameters draws them here, in the same way for the same `seed`.
-        Draws `q` have shape (draws, 1), steps (draws, 1, knots); `at` is the reference point.
+        Draws `q` have shape (draws, 1), steps (draws, 1, knots); `at` is the reference point, and
+        `frame` has been validated.
         """
-        drawn, knots = dict(q), law.knots(law.covariates(frame), at)
+        drawn, knots = dict(q), law.knots(law.covariates(as_valid(frame)), at)
         for walk in law.walks:
             reached = knots[walk.steps]
             fitted, steps = walk.knots or reached, q[walk.steps]

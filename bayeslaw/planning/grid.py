@@ -13,6 +13,7 @@ of an equation: no law needs to be monotone or smooth.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -35,6 +36,10 @@ GRIDS = 200
 """Most grids of a search; one that moves at every step is not refined."""
 BLOCK = 1 << 18
 """Losses that are evaluated at once. It bounds the memory; smaller arrays stay in the cache."""
+
+
+COARSE = 1000
+"""Draws of the first grid of a plan; those near its best nodes are searched with all draws."""
 
 
 # -- losses ---------------------------------------------------------------------------------------
@@ -131,7 +136,8 @@ class Curve:
     D = 0 a deviation outweighs every term, so that the loss vanishes or diverges.
 
     `members` are one `LawDraws`, or those of a pool; `places` are those of each member's draws
-    among the draws of the curve. `lowest` is the smallest log ATPP of a fitted row.
+    among the draws of the curve. `lowest` is the smallest log ATPP of a fitted row. `kept` are
+    losses that were asked for, by budgets and ratios, of a curve that keeps them.
     """
 
     members: tuple[LawDraws, ...]
@@ -139,6 +145,9 @@ class Curve:
     params: float
     ptpp: float | None
     lowest: float = -math.inf
+    kept: dict[tuple[tuple[int, ...], bytes, bytes], Floats] | None = field(
+        default=None, repr=False
+    )
 
     @property
     def extent(self) -> tuple[float, float]:
@@ -157,7 +166,16 @@ class Curve:
         places = [np.flatnonzero(owner[draws] == k) for k in range(len(self.members))]
         kept = [k for k, place in enumerate(places) if len(place)]
         members = tuple(self.members[k].take(rank[draws[places[k]]]) for k in kept)
-        return replace(self, members=members, places=tuple(places[k] for k in kept))
+        places = [places[k] for k in kept]
+        return replace(self, members=members, places=tuple(places), kept=None)
+
+    @cached_property
+    def coarse(self) -> "Curve":
+        """The curve for at most `COARSE` draws, which keeps its losses.
+
+        A plan searches the same first grid for each confidence, and for limits that are moved.
+        """
+        return replace(self.take(spaced(self.draws, COARSE)), kept={})
 
     def loss(self, budgets: Sequence[float] | Floats, replay: Sequence[float] | Floats) -> Floats:
         """Loss in nats per token, shape (budgets, replays, draws).
@@ -166,7 +184,13 @@ class Curve:
         """
         u, ratios = np.asarray(budgets, float), np.asarray(replay, float)[:, None]
         u = u[..., None] if u.ndim > 1 else u[:, None, None]
-        return self._joined([self._of_member(k, u, ratios) for k in range(len(self.members))])
+        key = u.shape, u.tobytes(), ratios.tobytes()
+        if self.kept is not None and key in self.kept:
+            return self.kept[key]
+        loss = self._joined([self._of_member(k, u, ratios) for k in range(len(self.members))])
+        if self.kept is not None:
+            self.kept[key] = loss
+        return loss
 
     def loss_at_zero(self) -> Floats:
         """Loss at D = 0 in nats per token, (draws,); not finite where a term diverges there."""
@@ -201,6 +225,11 @@ class Curve:
         ends = self.extent if member.law.deviations else (NEAR_BUDGETS[0], math.inf)
         tokens = self.params * np.exp(np.clip(u, *ends))
         return member.loss(self.params, tokens, ratios, self.ptpp)
+
+
+def spaced(draws: int, most: int) -> Ints:
+    """At most so many of some draws, evenly spread."""
+    return np.linspace(0, draws - 1, min(draws, most)).round().astype(int)
 
 
 # -- searches -------------------------------------------------------------------------------------

@@ -25,10 +25,8 @@ import numpy as np
 from scipy.ndimage import maximum_filter, minimum_filter
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
-from bayeslaw.planning.grid import BLOCK, BUDGETS, Curve, first, search
+from bayeslaw.planning.grid import BLOCK, BUDGETS, COARSE, Curve, first, search, spaced
 
-COARSE = 1000
-"""Draws of the first grid; those near the best nodes are searched with all draws."""
 SEARCH_SPACING = (1e-4, 5e-6)
 """Spacing of log ATPP and of replay ratios at which a search in both ends."""
 MOST_ISLANDS, ISLAND_WIDTH = 3, 0.01
@@ -167,7 +165,16 @@ class Problem:
         """The problem for at most so many draws, evenly spread."""
         if self.draws <= most:
             return self
-        return self.take(np.linspace(0, self.draws - 1, most).round().astype(int))
+        return self.take(spaced(self.draws, most))
+
+    @property
+    def coarse(self) -> "Problem":
+        """The problem for the draws of the first grid, whose losses are evaluated once."""
+        thinned = self.thinned(COARSE)
+        pairs = zip(thinned.limits, self.limits, strict=True)
+        return replace(
+            thinned, limits=tuple(replace(few, curve=all_.curve.coarse) for few, all_ in pairs)
+        )
 
     def scaled(
         self, max_loss: float = 1.0, max_forgetting: float = 1.0, baseline: float = 1.0
@@ -251,7 +258,7 @@ def smallest(
     Infinite where none does, and minus infinity where no tokens are needed. The default is the
     problem's own confidence.
     """
-    thinned = problem.thinned(COARSE)
+    thinned = problem.coarse
     problems = [replace(problem, confidence=c) for c in confidences] or [problem]
     ranks = [replace(thinned, confidence=at.confidence).rank for at in problems]
     margins = thinned.order(BUDGETS, ratios, ranks)

@@ -16,7 +16,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError, TableWarning, accept, unknown
 from bayeslaw.common.formatting import listed
 from bayeslaw.tables.covariates import TABLE
-from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.table import LossTable, as_valid
 from bayeslaw.tables.validation import COVARIATES, canonical, check_positive
 
 INTERPOLATION, EXTRAPOLATION, PROJECTION = "interpolation", "extrapolation", "projection"
@@ -227,10 +227,10 @@ def of_measured(located: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def warn_beyond(train: LossTable, rows: pd.DataFrame, columns: Sequence[str], name: str) -> None:
-    """Warn of rows that the command line refuses to forecast."""
+    """Warn of rows, which were validated, that the command line refuses to forecast."""
     if "tokens" in rows:
         rows = rows[rows["tokens"] > 0]
     if len(rows):
-        level, words = evidence(locate(train, rows, columns), columns, refuse=True)
+        level, words = evidence(locate(train, as_valid(rows), columns), columns, refuse=True)
         if level == "refuse":
             warnings.warn(f"{name}: {words}", TableWarning, stacklevel=3)
