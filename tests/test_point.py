@@ -111,7 +111,7 @@ def test_mistakes(call, says):
         call()
 
 
-@pytest.mark.filterwarnings("ignore:.*median loss")
+@pytest.mark.filterwarnings("ignore:.*(median loss|Chinchilla's law|no term)")
 @on_bound
 def test_extreme_losses_and_counts():
     one, rows = fit_huber("chinchilla", small()), small().frame
