@@ -542,8 +542,8 @@ def required(law: str | None, table: "bl.LossTable") -> str:
 
     if law is None:
         raise BayeslawError(f"say which law to fit: --law NAME. {able_laws(table.frame)}")
-    for name in member_laws(law) or [law]:
-        for_columns(load_law(name), table)
+    if member_laws(law) is None:
+        for_columns(load_law(law), table)
     return law
 
 

@@ -188,7 +188,7 @@ def sample(data: Data, settings: Settings) -> Sampled:
             with step(f"{words} of each of {settings.chains} chains", total) as move:
                 run = _run(density, mode[:size], factor, settings, draws, accept, move, end - began)
             if run is None:
-                too_long = f"{again} was stopped after {duration(RETRY_SECONDS)} of retries"
+                too_long = f"was stopped after {duration(RETRY_SECONDS)} of retries"
                 break
             (points, stats), (draws_of, accept_of) = run, (draws, accept)
             seconds = time.monotonic() - began
@@ -210,22 +210,23 @@ def sample(data: Data, settings: Settings) -> Sampled:
             why = "; ".join(convergence.failures) + (f" ({slow})" if slow else "")
             # As long for each draw as before: smaller steps take longer, better scales less.
             ahead = seconds * (settings.tune + draws) / (settings.tune + draws_of)
-            again = f"a retry with {draws:,} draws and target acceptance {accept:g}"
+            again = f"{draws:,} draws, target acceptance {accept:g}"
             if settings.retry is None:
                 end = min(end, time.monotonic() + RETRY_SECONDS)
                 if time.monotonic() + ahead > end:
-                    too_long = f"{again} would take about {duration(ahead)}, so none was made"
+                    too_long = f"would take about {duration(ahead)}, so it was not made"
                     break
-            say(f"{words}: {why}; {again}, about {duration(ahead)}")
+            say(f"{words}: {why}; again with {again}, about {duration(ahead)}")
             # The draws know the scales better than the curvature at one point.
             flat = points[..., :size].reshape(-1, size)
             if len(flat) > size:
                 mode = np.concatenate([flat.mean(0), mode[size:]])
                 factor = np.linalg.cholesky(np.cov(flat.T) + 1e-8 * np.eye(size))
     if too_long:
-        how = argument("retry", True)
-        words = f"{law}: {why}; {too_long}: {how} makes it, however long it takes."
-        warnings.warn(words, FitWarning, stacklevel=2)
+        words = f"{law}: {why}; a retry with {again} {too_long}"
+        warnings.warn(
+            f"{words}; ask for it by {argument('retry', True)}.", FitWarning, stacklevel=2
+        )
     dims = {
         name: ("chain", "draw", *(f"{name}_{i}" for i in range(value.ndim - 2)))
         for name, value in values.items()

@@ -31,6 +31,7 @@ from bayeslaw.tables.validation import (
     BASE_LOSSES,
     COLUMNS,
     LINE_COLUMN,
+    MOST_LOSS,
     canonical,
     check_positive,
     check_units,
@@ -42,7 +43,6 @@ from bayeslaw.tables.validation import (
 
 LEAST_LOSS = 0.02
 """Median loss of a table, nats per token, that is not doubted."""
-MOST_LOSS = 12.5  # nats per token: a uniform guess of one of 262,144 tokens costs 12.48
 type Role = Literal["target", "source"]
 """Whether losses are of the domain adapted to, or of the one pre-trained on."""
 ROLES: tuple[Role, ...] = ("target", "source")

@@ -59,6 +59,7 @@ LEAST_PARAMS = 1e3
 LARGEST_COUNT = 1e15  # more parameters, or tokens, than any run has
 MOST_PARAMS = 5e12
 """Parameters beyond those of any model that was trained."""
+MOST_LOSS = 12.5  # nats per token: a uniform guess of one of 262,144 tokens costs 12.48
 MOST_LEVEL = 1.6
 """Largest ratio of losses to `published_loss` that is not doubted; that of one domain of the
 shipped tables is 1.54 at most (Gadre, Penn treebank), of bits it would be 1.44 times as large."""
@@ -340,7 +341,8 @@ def doubtful_scale(rows: pd.DataFrame) -> list[str]:
         for pair in ((params, tokens), (tokens, params))
     )
     said = []
-    if (level := float(np.exp(np.median(off)))) > MOST_LEVEL:
+    # Losses that are larger still were read with a stated unit.
+    if (level := float(np.exp(np.median(off)))) > MOST_LEVEL and rows["loss"].max() <= MOST_LOSS:
         units = " or ".join(argument("loss_unit", unit) for unit in ("bits", "perplexity"))
         said.append(
             f"losses are {level:.2g} times those of Chinchilla's law for web text, in nats per "
