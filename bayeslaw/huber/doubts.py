@@ -70,8 +70,9 @@ def doubt(objective: Objective, point: Floats, table: LossTable, *, skewed: bool
 
 
 def _minimum(objective: Objective) -> Floats:
-    starts = screened_starts(objective, STARTS, 0)
-    points, values, _ = polish_best(objective, starts, POLISHED)
+    with np.errstate(over="ignore", invalid="ignore"):  # of a loss such as 1e-300
+        starts = screened_starts(objective, STARTS, 0)
+        points, values, _ = polish_best(objective, starts, POLISHED)
     return np.asarray(points[int(np.argmin(values))])
 
 
