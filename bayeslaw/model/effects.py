@@ -55,7 +55,7 @@ def level(name: str) -> Level:
 def labels(frame: pd.DataFrame, name: str, known: Strings | None = None) -> Strings:
     """Group of each row at a level, shape (rows,); a row without a label is a group of its own.
 
-    Sizes within `SAME_SIZE` are one group, named by its smallest, or one of the groups `known`. If
+    Sizes within `SAME_SIZE` are one group, named by its smallest if that is `known`. If
     bases have labels, these say which models are the same, and sizes are taken as they are.
     """
     column = level(name).column
@@ -65,23 +65,21 @@ def labels(frame: pd.DataFrame, name: str, known: Strings | None = None) -> Stri
     if column == "params":
         sizes = whole(frame["params"].to_numpy(float))
         if "base" not in frame:
-            sizes = _one_size(sizes, np.zeros(0) if known is None else known.astype(float))
+            sizes = _one_size(sizes, None if known is None else known.astype(float))
         return sizes.astype(str)
     texts = label_texts(frame[column])
     return np.where(texts.notna(), texts, rows).astype(str)
 
 
-def _one_size(sizes: Floats, known: Floats) -> Floats:
-    """The size by which each is called: the smallest of its group, or a known one."""
+def _one_size(sizes: Floats, known: Floats | None) -> Floats:
+    """The size by which each is called: the smallest of its group, if that is `known`."""
     unique, index = np.unique(sizes, return_inverse=True)
-    called, last, known = unique.copy(), -np.inf, np.sort(known)
+    called, last = unique.copy(), -np.inf
     for i, size in enumerate(unique):
-        # The nearest known one from below, as its group was made, or from above.
-        place = int(np.searchsorted(known, size, side="right"))
-        near = [*known[max(place - 1, 0) : place], *known[place : place + 1]]
-        near = [each for each in near if abs(size - each) <= SAME_SIZE * min(size, each)]
-        last = near[0] if near else last if size <= (1 + SAME_SIZE) * last else size
-        called[i] = last
+        last = last if size <= (1 + SAME_SIZE) * last else size
+        # A new size near a fitted one, as in a grid, is a new one: else losses would jump there.
+        if known is None or (size not in known and last in known):
+            called[i] = last
     return called[index]
 
 
