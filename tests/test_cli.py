@@ -130,6 +130,7 @@ def folder(tmp_path_factory):
     with contextlib.chdir(tmp_path_factory.mktemp("commands")):
         prepare()
         small().frame.to_csv("small.csv", index=False)
+        small().frame.assign(replay=[0.1, 0.3] * 10).to_csv("mixed.csv", index=False)
         pool = bl.grid(params=[2e8, 2e9], tokens=[2e9, 2e10]).assign(run=["a", "a", "b", "b"])
         pool.to_csv("pool.csv", index=False)
         run("simulate --seed 1 --out french.csv")
@@ -158,6 +159,11 @@ MISTAKES = {
         "forcast delphi.csv": "No such command",
         f"fit plain.nc {HUBER}": "a saved posterior, not a table of losses",
         f"fit small.csv {HUBER} --columns 'loss=loss.tofile(\"x\")'": "nor an expression of",
+        "fit mixed.csv --law mixture": "give --role target or --role source, or a column 'role'",
+        "forecast mixed.csv --law mixture --train 'tokens < 1e10'": "give --role target or",
+        "compare mixed.csv --source small.csv --role target": "no effect beside --source",
+        f"forecast plain.nc --role target --grid '{GRID}'": "--role has no effect without --rows",
+        "fit nowhere.csv": "nowhere.csv: no such file",
         "fit small.csv --law adaptation --method huber": "pools have no Huber fit; fit one of",
         "forecast nowhere.nc --grid params=1e9": "no such file",
         "init delphi.csv/deeper": "cannot write",
@@ -175,7 +181,7 @@ MISTAKES = {
         f"plan {WORLD.removeprefix(OPEN)} {LOW} --baseline 2": "--allow-unconverged",
     },
     "fit delphi.csv": {
-        "": "say which law to fit",
+        "": "say which law to fit: --law NAME. Laws that need only columns that are there: chinch",
         "--law chinchila": "did you mean 'chinchilla'?",
         f"{HUBER} --columns 'loss=loss * 20'": "--loss-unit perplexity, or",
         f"{HUBER} --columns params": "--columns: cannot read 'params'",

@@ -1,7 +1,10 @@
 """Huber fits: optima, bounds, forecasts that are not unique, and steps within bounds."""
 
+import re
 import time
+import warnings
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -11,7 +14,17 @@ from hypothesis import strategies as st
 from scipy.optimize import least_squares
 from scipy.special import huber
 
-from bayeslaw import FitError, FitWarning, TableError, fit_huber, from_frame, load_law, read_table
+from bayeslaw import (
+    FitError,
+    FitWarning,
+    TableError,
+    TableWarning,
+    fit_huber,
+    from_frame,
+    grid,
+    load_law,
+    read_table,
+)
 from bayeslaw.huber.bases import for_table
 from bayeslaw.huber.descent import Objective, bounded_steps, refit_linear
 from bayeslaw.simulation.worlds import simulate
@@ -111,7 +124,7 @@ def test_mistakes(call, says):
         call()
 
 
-@pytest.mark.filterwarnings("ignore:.*median loss")
+@pytest.mark.filterwarnings("ignore:.*(median loss|no term)")
 @on_bound
 def test_extreme_losses_and_counts():
     one, rows = fit_huber("chinchilla", small()), small().frame
@@ -266,3 +279,73 @@ def test_a_parameter_without_effect_stays():
     assert np.isfinite(residuals).all()
     assert refitted[0, 2] == 0.2
     assert objective.value(residuals) < objective.value(objective.residuals(point))
+
+
+# -- doubts about the table ------------------------------------------------------------------------
+
+
+def said(frame, law="chinchilla"):
+    """What a Huber fit to a frame warns of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", TableWarning)
+        fit_huber(law, from_frame(frame), starts=64, polish=6)
+    return [str(each.message) for each in caught]
+
+
+@cache
+def ladder(seed=1):
+    """Noisy rows of a Chinchilla law: eight sizes, each at eight amounts of data."""
+    design = grid(params=np.geomspace(1e8, 1e10, 8), tokens=np.geomspace(1e9, 1e11, 8))
+    return simulate("chinchilla", support.CHINCHILLA, design, sigma=0.004, seed=seed).frame
+
+
+@on_bound
+def test_rows_far_out_are_named_with_a_query_that_leaves_them_out():
+    """Also rows that the farthest hide, and a size of which all are; the rest is not doubted."""
+    assert not said(ladder())
+    far = ladder().copy()
+    far.loc[[3, 33], "loss"] *= [1.5, 1.05]
+    (words,) = said(far)
+    assert "2 of 64 rows lie far from a Huber fit of chinchilla" in words
+    assert "likelihood='skewed'" in words
+    query = re.search(r"where='(.*?)'", words)[1]
+    assert {*far.loc[[3, 33], "loss"]} == {*far["loss"]} - {*from_frame(far).query(query).loss}
+    assert not said(from_frame(far).query(query).frame)
+    size = far["params"].unique()[2]
+    far.loc[far["params"] == size, "loss"] *= 0.7
+    far = far.drop(index=far.index[far["params"] == size][3:])
+    (words,) = said(far)
+    assert "all rows of size 373M" in words
+    assert "skewed" not in words  # these losses are too low
+    query = re.search(r"where='(.*?)'", words)[1]
+    assert query.startswith("params not in [")
+    assert len(from_frame(far).query(query)) == 56 - 2
+    assert not said(from_frame(far).query(query).frame)
+
+
+@on_bound
+def test_units_that_losses_speak_against():
+    params, tokens, loss = (ladder()[c] for c in ("params", "tokens", "loss"))
+    perplexity = ladder().assign(loss=np.exp(loss)).query("loss < 12.5")
+    assert "loss_unit='perplexity'" in said(perplexity)[0]
+    (words,) = said(ladder().assign(params=tokens, tokens=params))
+    assert "check that these columns are not swapped" in words
+    assert "largest model has 1e+13 parameters" in said(ladder().assign(params=params * 1e3))[0]
+    for accuracy in (1 - loss / 8, 0.9 * (1 - loss / 8)):
+        with pytest.raises(TableError, match=r"accuracies.*'1 - loss'"):
+            said(ladder().assign(loss=accuracy))
+    assert "no term of chinchilla has a part" in said(ladder().assign(loss=6 - loss))[0]
+    with pytest.raises(FitError, match="2 rows; chinchilla needs at least 5, one for each param"):
+        said(ladder().iloc[[0, 9]])
+
+
+@on_bound
+def test_shipped_tables_are_not_doubted():
+    """No row is far out of the fit of a law to a table in data/, nor is any unit."""
+    ladder = pd.read_csv(DATA / "olmo" / "ladder.csv")
+    tables = [("chinchilla", rows) for _, rows in ladder.groupby("domain")]
+    gadre = pd.read_csv(DATA / "gadre" / "overtraining.csv")
+    tables += [("chinchilla", rows) for _, rows in gadre.groupby(["domain", "train_set"])]
+    tables += [("chinchilla", pd.read_csv(DATA / "delphi" / "isotoken.csv"))]
+    for name, rows in tables:
+        assert not said(rows, name), rows.iloc[0].to_dict()

@@ -5,7 +5,9 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -15,10 +17,22 @@ from scipy import stats
 from threadpoolctl import threadpool_limits
 
 import bayeslaw as bl
-from bayeslaw import FitError, LawError, TableError, TableWarning, fit, fit_huber, from_frame, grid
+from bayeslaw import (
+    FitError,
+    FitWarning,
+    LawError,
+    TableError,
+    TableWarning,
+    fit,
+    fit_huber,
+    from_frame,
+    grid,
+)
 from bayeslaw.common.files import models_dir
+from bayeslaw.inference import sampling
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.sampling import LAST, _needed
+from bayeslaw.model import effects
 from tests import support
 from tests.plugin import DataWalk, SkewNormal
 from tests.support import (
@@ -215,7 +229,7 @@ def test_how_many_more_draws_are_made():
 
 def test_runs_of_pure_replay_are_warned_of():
     rows = grid(params=[1e8, 1e9], tokens=[1e9, 1e10], replay=[0.1, 0.5, 1.0], ptpp=[15, 31])
-    table = from_frame(rows.assign(loss=np.linspace(2, 3, len(rows))))
+    table = from_frame(rows.assign(loss=np.linspace(3, 2, len(rows))))
     short = ONCE | {"draws": 4, "tune": 4, "chains": 1}
     says = r"8 rows have replay 1 and tokens > 0 \(rows 4, 5, .*where='replay < 1 or tokens == 0'"
     with pytest.warns(TableWarning, match=says):
@@ -279,10 +293,14 @@ def test_losses_near_zero():
 
 
 def test_few_rows_exact_rows_and_many_rows():
-    two = from_frame(chinchilla().frame.iloc[[0, 13]])
-    latent = fit("chinchilla", two, **ONCE).latent(AHEAD)
+    few = from_frame(chinchilla().frame.iloc[[0, 13, 22]])
+    latent = fit("chinchilla", few, **ONCE).latent(AHEAD)
     assert np.isfinite(latent).all()
-    assert (np.log(latent).std(0) > 0.05).all()  # the priors', since two rows say little
+    assert (np.log(latent).std(0) > 0.01).all()  # the priors', since three rows say little
+    with pytest.raises(
+        FitError, match=r"2 rows; chinchilla needs at least 3, for a level and a sl"
+    ):
+        fit("chinchilla", few.query("loss < 3.5"), **ONCE)
 
     exact, true = chinchilla(sigma=0.0), bl.simulate("chinchilla", CHINCHILLA, AHEAD).loss
     assert fit_huber("chinchilla", exact).parameters == pytest.approx(CHINCHILLA, rel=1e-6)
@@ -296,6 +314,38 @@ def test_few_rows_exact_rows_and_many_rows():
     found = fit("chinchilla", many, **PLAIN, draws=100, tune=150, retry=False)
     low, high = found.paper["beta"].quantile([0.001, 0.999])
     assert low < CHINCHILLA["beta"] < high < 1.04 * low
+
+
+def test_sizes_within_a_per_cent_are_one_for_effects():
+    """As in digitised tables; with labels of bases, sizes that are near stay apart."""
+    rng, frame = np.random.default_rng(0), chinchilla().frame
+    digitised = frame.assign(params=frame["params"] * (1 + 0.004 * rng.uniform(-1, 1, len(frame))))
+    how = ONCE | {"discrepancy": "curvature"}
+    exact, found = (fit("chinchilla", from_frame(f), **how) for f in (frame, digitised))
+    assert exact.spec.effects == found.spec.effects == ("size",)
+    assert [len(each.draws["size"]) for each in (exact, found)] == [4, 4]
+    assert "24 sizes as 4, since those within 1 % are one" in found.shown().text(300)
+    assert "since those" not in exact.shown().text(300)
+    bases = digitised.assign(base=[f"base {i}" for i in range(24)])
+    assert len(np.unique(effects.labels(bases, "size"))) == 24
+    many = pd.DataFrame({"params": [1e9, 1.009e9, 1.011e9, 1.03e9]})
+    known = effects.labels(many, "size")
+    assert known.astype(float).tolist() == [1e9, 1e9, 1.011e9, 1.03e9]
+    assert (effects.labels(many, "size", known) == known).all()
+
+
+def test_a_table_is_doubted_before_it_is_sampled(monkeypatch):
+    """A wild row is named in one warning, unless the likelihood expects it; accuracies are none."""
+    frame = chinchilla().frame
+    wild = from_frame(frame.assign(loss=np.where(frame.index == 5, 2, 1) * frame["loss"]))
+    for law in ("chinchilla", ["chinchilla", "skaling"]):
+        with pytest.warns(TableWarning, match="1 of 24 rows lie far .*where='loss not in") as said:
+            fit(law, wild, **ONCE)
+        assert len(said) == 1
+    fit("chinchilla", wild, **ONCE, likelihood="skewed")
+    monkeypatch.setattr(sampling, "nutpie", None)  # nothing below comes as far as sampling
+    with pytest.raises(TableError, match="accuracies"):
+        fit("chinchilla", from_frame(frame.assign(loss=1 - frame["loss"] / 10)), **ONCE)
 
 
 # -- modes ----------------------------------------------------------------------------------------
@@ -392,6 +442,7 @@ def test_settings_that_no_fit_has(settings, error, says):
     assert len(str(caught.value)) < 400
 
 
+@pytest.mark.filterwarnings("ignore:.*(lie far|no term)")  # also doubted, before they are refused
 def test_arguments_that_are_no_law_and_no_table(tmp_path):
     frame, pools = small().frame, ["chinchilla", "skaling"]
     for fitted in (fit, partial(fit, method="map"), fit_huber):
@@ -451,9 +502,26 @@ def test_a_failed_gate_is_retried_once_and_said_to_who_looks(capfd):
     assert lines[0] == lines[2] == "chinchilla: 40 draws of each of 2 chains"
     assert re.fullmatch(
         r"chinchilla: 40 draws: (R-hat [\d.]+ > 1.01; )?bulk ESS \d+ < 400; tail ESS \d+ < 400 "
-        r"\(.*log_loss.*\); again with 40 draws, target acceptance 0.99",
+        r"\(.*log_loss.*\); again with 40 draws, target acceptance 0.99, about \d+ s",
         lines[1],
     )
+
+
+def test_a_retry_is_limited_by_time_unless_it_is_asked_for(monkeypatch):
+    """Not begun if it would take too long, or stopped; then the run before it is what there is."""
+    once = fit("chinchilla", small(), **ONCE)
+    still = SimpleNamespace(monotonic=lambda: 0.0)  # a clock by which runs seem to take no time
+    for seconds, clock, says in (
+        (0.0, time, "would take about 1 s, so it was not made"),
+        (1e-3, still, "was stopped after 1 s of retries"),
+    ):
+        monkeypatch.setattr(sampling, "RETRY_SECONDS", seconds)
+        monkeypatch.setattr(sampling, "time", clock)
+        with pytest.warns(FitWarning, match=f"a retry with 40 draws, .* {says}; ask .* retry=True"):
+            found = fit("chinchilla", small(), **TINY)
+        assert found.settings == once.settings
+        xr.testing.assert_identical(found.draws, once.draws)
+        assert fit("chinchilla", small(), retry=True, **TINY).settings["target_accept"] == 0.99
 
 
 def test_a_terminal_has_one_bar_and_a_pipe_has_the_document_alone():

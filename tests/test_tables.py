@@ -1,6 +1,7 @@
 """Tables of losses: files, values, queries, splits, and the hull of training rows."""
 
 import gzip
+import re
 import time
 from dataclasses import replace
 
@@ -248,14 +249,14 @@ def test_values_that_a_column_cannot_have(column, value, says):
 BASES = GOOD.assign(tokens=0.0, loss=3.5 + GOOD["loss"])
 LABELLED = GOOD.set_axis(["a", "b", "c", "d"]).assign(loss=[3.0, -1, 2, -1])
 SURROGATE = pd.Series(["\ud800x", "y", "z", None], dtype=object)
-MANY = "counts are expected, not millions or billions: .*'{} . 1e9'"
+MANY = "counts are expected, not millions or billions: .*'{} . {}'"
 
 
 @pytest.mark.parametrize(
     ("frame", "says"),
     [
-        (GOOD.assign(params=GOOD["params"] / 1e6), MANY.format("params")),
-        (GOOD.assign(tokens=GOOD["tokens"] / 1e9), MANY.format("tokens")),
+        (GOOD.assign(params=GOOD["params"] / 1e6), MANY.format("params", "1e6")),
+        (GOOD.assign(tokens=GOOD["tokens"] / 1e9), MANY.format("tokens", "1e9")),
         (GOOD.assign(params=1e38), r"'params' is 1e\+38, more than any run has; check its u"),
         (GOOD.assign(tokens=1e39), r"'tokens' is 1e\+39, more than any run has; check its u"),
         (GOOD.assign(N=GOOD["params"]), "'params' is there twice"),
@@ -285,6 +286,36 @@ def test_frames_that_are_no_tables(frame, says):
             from_frame(GOOD, **how)
 
 
+@pytest.mark.parametrize(
+    ("params", "tokens", "loss", "means"),
+    [
+        ([70, 1600, 9700], [500, 3000, 8000], [1.3, 1.0, 0.8], {"params": 1e6, "tokens": 1e6}),
+        ([0.07, 1.6, 9.7], [0.5, 3, 8], [1.3, 1.0, 0.8], {"params": 1e9, "tokens": 1e9}),
+        ([1, 8, 70], [20, 160, 1400], [2.6, 2.2, 1.9], {"params": 1e9, "tokens": 1e9}),
+        ([1, 8, 70], [20, 160, 1400], [9.5, 6.0, 3.7], {"params": 1e6, "tokens": 1e6}),
+        ([44, 400, 16000], [900, 8000, 300000], [3.9, 2.9, 2.0], {"params": 1e6, "tokens": 1e6}),
+        ([1e8, 1e9, 1e10], [2, 20, 200], [3.3, 2.6, 2.1], {"tokens": 1e9}),
+        ([100, 1000, 10000], [2e9, 2e10, 2e11], [3.3, 2.6, 2.1], {"params": 1e6}),
+    ],
+)
+def test_counts_in_another_unit_are_refused_with_the_likely_one(params, tokens, loss, means):
+    frame = pd.DataFrame({"params": params, "tokens": tokens, "loss": loss}, dtype=float)
+    columns = {
+        column: f"{column} * {unit:.0e}".replace("e+0", "e") for column, unit in means.items()
+    }
+    with pytest.raises(TableError, match=re.escape(f"columns={columns}")):
+        from_frame(frame)
+
+
+def test_the_role_of_a_table_is_given_once():
+    assert from_frame(GOOD, role="source").role == "source"
+    assert from_frame(GOOD.assign(role=["target", None] * 2), role="target").role == "target"
+    with pytest.raises(TableError, match=r"unknown role 'own'.*source, target"):
+        from_frame(GOOD, role="own")
+    with pytest.raises(TableError, match=r"'target', but .* says 'source' \(rows? 1, 3\)"):
+        from_frame(GOOD.assign(role=["target", "source"] * 2), role="target")
+
+
 def test_names_of_columns_in_any_case_and_their_aliases():
     table = from_frame(GOOD.set_axis(["N", "D", "r", "PTPP", "loss"], axis=1))
     assert [*table.frame] == [*GOOD]
@@ -298,7 +329,7 @@ def test_names_of_columns_in_any_case_and_their_aliases():
 
 
 def test_extreme_and_nearly_whole_values():
-    extreme = GOOD.assign(loss=[1e-300, 1e300, 1.0, 5e-324], params=[1e15, 1e4, 1, 1e-300])
+    extreme = GOOD.assign(loss=[1e-300, 1e300, 1.0, 5e-324], params=[1e15, 1e4, 1e3, 1e3])
     table = from_frame(extreme, loss_unit="nats")
     assert np.isfinite(np.log(table.loss)).all()
     x = bl.load_law("form3").covariates(table.frame)

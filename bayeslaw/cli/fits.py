@@ -115,7 +115,7 @@ def fit(
         raise FileError(f"--out saves a posterior; --method {method} has none (use --json).")
     losses = reading.table(table, source_table)
     rows = losses.training(train)
-    fitted = opt.fit_table(opt.required(law), rows, method, sampling, seed, bounds)
+    fitted = opt.fit_table(opt.required(law, rows), rows, method, sampling, seed, bounds)
     shown = fitted.shown().adding(**opt.how(method, sampling), seed=seed, out=out)
     if train:
         shown = shown.adding(train=train)
@@ -176,7 +176,7 @@ def check(
         fitted = opt.load(source, choice, sampling)
     else:
         table = choice.table(source, choice.source_table)
-        fitted = opt.fit_table(opt.required(choice.law), table, "nuts", sampling, seed)
+        fitted = opt.fit_table(opt.required(choice.law, table), table, "nuts", sampling, seed)
     assert not isinstance(fitted, bl.PointFit)
     checked = bl.check(fitted.accepted(beyond_evidence=beyond_evidence), rows, seed=seed)
     shown = opt.beside(fitted, checked.shown(), choice, rows)

@@ -227,7 +227,7 @@ def backtest(
     }
     result = bl.backtest(
         losses,
-        opt.required(law),
+        opt.required(law, losses),
         along=along,
         cuts=None if cuts is None else opt.numbers(cuts, "--cuts"),
         rivals=others,
@@ -313,8 +313,11 @@ def compare(
     if method == "huber":
         opt.refuse("on a Huber fit", **sampling.given("delta"))
     starts = source if any(bl.load_law(name).step(Departure) for name in names) else None
+    if source is not None:
+        opt.refuse("beside --source, which says it", role=reading.role)
+        reading = replace(reading, role="target")
     losses = reading.table(table, starts)
-    other = None if source is None else reading.table(source, starts)
+    other = None if source is None else replace(reading, role="source").table(source, starts)
     queries = {"train": train, "test": test, "anchors": anchors}
     splits = [domain.split(**queries) for domain in (losses, other) if domain is not None]
     scores = opt.compared(

@@ -150,6 +150,9 @@ class Reading:
         "Mean bytes of a token, for losses in bits per byte.", metavar="NUMBER"
     )
     where: str | None = query("Rows of the table to use; all others are ignored.")
+    role: Literal["target", "source"] | None = option(
+        "Whose the losses are: the domain's adapted to, or the domain's pre-trained on."
+    )
 
     @property
     def unit(self) -> dict[str, Any]:
@@ -157,7 +160,8 @@ class Reading:
 
     def table(self, path: Path, source: Path | None = None) -> "bl.LossTable":
         columns = columns_of(self.columns)
-        return bl.read_table(path, columns=columns, where=self.where, source=source, **self.unit)
+        how: dict[str, Any] = {"where": self.where, "role": self.role, **self.unit}
+        return bl.read_table(path, columns=columns, source=source, **how)
 
 
 @dataclass(frozen=True)
@@ -203,6 +207,9 @@ class Sampling:
     draws: int | None = option("Draws of each chain; by default as many as needed.", min=1)
     tune: int = option("Tuning steps of each chain.", default=TUNE, min=1)
     target_accept: float = option(ACCEPT, default=TARGET_ACCEPT, callback=fraction)
+    retry: bool | None = option(
+        "Sample again until the fit converges, also for longer than five minutes.", "--retry"
+    )
 
     def given(self, *besides: str) -> dict[str, bool]:
         """Whether each option, other than `besides`, was given."""
@@ -337,9 +344,9 @@ def fit_or_load(
         for law in posterior.laws:
             rows = _checked(rows, law, posterior.table, measured, near)
         return posterior, rows
-    name = required(choice.law)
+    table = choice.table(source, choice.source_table)
+    name, rows = required(choice.law, table), _rows(choice, shared=True)
     laws = [bl.load_law(str(law)) for law in member_laws(name) or [name]]
-    table, rows = choice.table(source, choice.source_table), _rows(choice, shared=True)
     if running is not None:
         curve = choice.table(running, choice.source_table)
         table, rows = going_on(table.training(choice.train), curve, rows)
@@ -397,7 +404,8 @@ def load(
     of_fit = {"law": choice.law, "train": choice.train, "source_table": choice.source_table}
     refuse(f"on a saved posterior ({source})", **of_fit, **others, **sampling.given())
     if choice.rows is None:
-        refuse("without --rows", columns=choice.columns, where=choice.where, **choice.unit)
+        reading = {"columns": choice.columns, "where": choice.where, "role": choice.role}
+        refuse("without --rows", **reading, **choice.unit)
     return bl.load(source)
 
 
@@ -467,7 +475,7 @@ def _rows(choice: Selection, shared: bool = False) -> "bl.LossTable | None":
 
     Where --columns are `shared` with a table that is fitted, the rows may have the project's names.
     """
-    from bayeslaw.tables.table import asked, in_nats, read_frame, renamed
+    from bayeslaw.tables.table import asked, in_nats, of_role, read_frame, renamed
     from bayeslaw.tables.validation import canonical, named
 
     if choice.grid is not None:
@@ -484,10 +492,11 @@ def _rows(choice: Selection, shared: bool = False) -> "bl.LossTable | None":
         columns = {column: text for column, text in columns.items() if column not in known}
     frame = asked(renamed(frame, columns, name), choice.where, choice.loss_unit)
     if "loss" not in frame:
-        frame = in_nats(canonical(frame, name, ()), name, *choice.unit.values())
+        frame = of_role(canonical(frame, name, ()), name, choice.role)
+        frame = in_nats(frame, name, *choice.unit.values())
         rows = bl.LossTable(frame, frame.iloc[:0], name)
     else:
-        rows = bl.from_frame(frame, name, **choice.unit)
+        rows = bl.from_frame(frame, name, role=choice.role, **choice.unit)
         if bases := len(rows.baselines):
             text = f"{name}: {bases} rows with tokens = 0 are baselines, not forecast."
             warnings.warn(text, TableWarning, stacklevel=2)
@@ -523,10 +532,18 @@ def save_figure(path: Path | None, draw: "Callable[[], Figure]") -> None:
         atomic_write(path, drawn.getvalue())
 
 
-def required(law: str | None) -> str:
-    """Return the value of --law, or raise `BayeslawError` if it was not given."""
+def required(law: str | None, table: "bl.LossTable") -> str:
+    """Return the value of --law, or raise `BayeslawError` if none was given.
+
+    `TableError` if the table cannot be fitted by it, before the sampler is imported.
+    """
+    from bayeslaw.inference.pools import member_laws
+    from bayeslaw.laws.lawfiles import able_laws, for_columns, load_law
+
     if law is None:
-        raise BayeslawError("say which law to fit, such as --law form3.")
+        raise BayeslawError(f"say which law to fit: --law NAME. {able_laws(table.frame)}")
+    if member_laws(law) is None:
+        for_columns(load_law(law), table)
     return law
 
 

@@ -10,6 +10,9 @@ from typing import Any, cast
 
 from bayeslaw.common.errors import LawError, unknown
 
+ROUNDING = 1e-13
+"""What sums of numbers of order one leave in place of 0."""
+
 
 def count(value: float) -> str:
     """Format a count with three significant digits and a unit: k (from 10k), M, B or T."""
@@ -21,6 +24,8 @@ def count(value: float) -> str:
 
 def digits(value: float, places: int = 3) -> str:
     """Format a number with `places` significant digits; NaN gives an empty string."""
+    if abs(value) < ROUNDING:
+        value = 0.0
     return "" if math.isnan(value) else f"{value:#.{places}g}".rstrip(".")
 
 
@@ -41,6 +46,14 @@ def certain(value: float, sd: float) -> float:
 def percent(value: float) -> str:
     """Format a fraction as per cent; NaN gives an empty string."""
     return "" if math.isnan(value) else f"{round(100 * value)} %"
+
+
+def duration(seconds: float) -> str:
+    """Format a time in seconds, minutes from 100 s, or hours from 100 minutes."""
+    for unit, name in ((1, "s"), (60, "minutes")):
+        if seconds < 100 * unit:
+            return f"{max(seconds / unit, 1):.0f} {name}"
+    return f"{seconds / 3600:.2g} hours"
 
 
 def listed(names: Sequence[str]) -> str:

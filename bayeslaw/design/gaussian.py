@@ -205,7 +205,8 @@ def _noise(fit: Posterior, frame: pd.DataFrame, plan: Plan | None) -> Floats:
     for name in fit.spec.effects:
         if effects.level(name).latent:
             continue  # these effects are part of the draws
-        group, new = effects.labels(frame, name), ~effects.is_fitted(fit.draws, name, frame)
+        known = fit.draws[name].values
+        group, new = effects.labels(frame, name, known), ~effects.is_fitted(fit.draws, name, frame)
         if name == "base" and "base" not in frame and {"params", "ptpp"} <= {*frame}:
             group, new = bases(frame)[0].astype(str), np.ones(len(frame), bool)
         elif name == "base" and plan is not None and plan.noise == "predictive":

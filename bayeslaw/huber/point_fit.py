@@ -17,6 +17,7 @@ from bayeslaw.common.progress import step
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.huber.bases import for_table
 from bayeslaw.huber.descent import Objective, agree, polish_best, screened_starts, solutions
+from bayeslaw.huber.doubts import doubt, too_few
 from bayeslaw.laws.fits import FitOfLaw
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
@@ -298,15 +299,18 @@ def fit_huber(
     Raises
     ------
     TableError
-        If the table lacks a column the law needs, or that column does not vary.
+        If the table lacks a column the law needs, or that column does not vary; if losses of at
+        most 1 do not fall along any, as accuracies.
     FitError
-        If `delta` is not positive, `bounds` is unknown, there are no starts, or none gives a finite
-        objective.
+        If `delta` is not positive, `bounds` is unknown, there are fewer rows than parameters or
+        no starts, or none gives a finite objective.
 
     Warns
     -----
     FitWarning
         If the optimum lies on a bound.
+    TableWarning
+        If rows lie far from the fit, or the columns seem to be in other units or swapped.
 
     References
     ----------
@@ -335,6 +339,9 @@ def fit_huber(
     if bounds not in ("paper", "prior"):
         raise FitError(unknown("bounds", bounds, ("paper", "prior")))
     law.check_fits(table, table.name)
+    if len(table) < len(law.parameters):
+        least = f"{len(law.parameters)}, one for each parameter"
+        raise FitError(too_few(law, table, least))
     exponents = len(law.exponents)
     objective = Objective(law if bounds == "prior" else law.published, table, delta)
     starts = STARTS_PER_EXPONENT * exponents if starts is None else starts
@@ -354,6 +361,7 @@ def fit_huber(
             best = int(np.argmin(values))
     if not np.isfinite(values[best]):
         raise FitError(f"{table.name}: no start of {law.name} gave a finite objective.")
+    doubt(objective, points[best], table)
     agreeing = agree(values, len(table))
     same = solutions(objective, points[best], ends[agreeing])
     says = "the optimum lies on a bound ({})"

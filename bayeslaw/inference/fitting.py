@@ -12,6 +12,7 @@ from bayeslaw.common.arrays import Model
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, LawError, TableWarning, argument, unknown
 from bayeslaw.huber.bases import for_table
+from bayeslaw.huber.doubts import examine
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Pool, member_laws
 from bayeslaw.inference.posterior import Posterior
@@ -142,9 +143,11 @@ def fit(
     progress : bool, optional
         Say what is done: on one bar on a terminal or in a notebook, and in lines on stderr
         elsewhere. By default only on a terminal or in a notebook.
-    retry : bool
-        Whether to sample with smaller steps after too many divergent transitions, and once more
-        if the convergence check fails; on by default.
+    retry : bool, optional
+        Whether to sample again if the convergence check fails: with more draws unless `draws` is
+        given, and with smaller steps after too many divergent transitions. By default for five
+        minutes at most; what is left out is said. ``True`` goes on however long it takes.
+        ``False`` keeps the steps.
 
     Returns
     -------
@@ -157,7 +160,15 @@ def fit(
     LawError
         If the law, a prior, the likelihood or the method is unknown.
     FitError
-        If a setting is unknown, or does not apply to the method.
+        If a setting is unknown or does not apply to the method, or rows are too few.
+
+    Warns
+    -----
+    TableWarning
+        Before sampling, if rows lie far from a Huber fit of the law, with the query that leaves
+        them out, or if columns seem to be in other units or swapped.
+    FitWarning
+        If the fit has not converged and a retry would take too long.
 
     Examples
     --------
@@ -192,7 +203,7 @@ def fit(
 
         return fit_map(spec, table, delta=threshold, seed=seed)
     if laws is None and isinstance(law, str | Path | Law):
-        return fit_spec(specify(law, table, chosen), table, chosen)
+        return _examined({"": specify(law, table, chosen)}, table, chosen)[""]
     # The laws of a pool have parameters of their own, so no mode or priors in common.
     if method == "map" or priors != "default":
         what = "mode" if method == "map" else "priors in common"
@@ -213,7 +224,18 @@ def _fit_pool(
     for law in loaded:  # before the first fit, so that nobody waits for the error of the last
         for_table(law, table).check_fits(table, table.name)
     specs = {law.name: specify(law, table, settings) for law in loaded}
-    return Pool({of: fit_spec(spec, table, settings) for of, spec in specs.items()}, name=name)
+    return Pool(_examined(specs, table, settings), name=name)
+
+
+def _examined(
+    specs: Mapping[str, Spec], table: LossTable, settings: Settings
+) -> dict[str, Posterior]:
+    """Posteriors of specs, once the table has been examined, by the law of the first."""
+    for spec in specs.values():
+        spec.law.check_fits(table, table.name)
+    first = next(iter(specs.values()))
+    examine(first.law.without_discrepancy, table, skewed=first.likelihood.kind == "skewed")
+    return {of: fit_spec(spec, table, settings) for of, spec in specs.items()}
 
 
 def pymc_model(

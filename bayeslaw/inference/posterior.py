@@ -20,6 +20,7 @@ from bayeslaw.inference.forecast import KINDS, Forecast
 from bayeslaw.inference.residuals import residual_draws, too_few_sizes
 from bayeslaw.inference.storage import to_datatree
 from bayeslaw.laws.priors import FLOORS, NOISE
+from bayeslaw.model import effects
 from bayeslaw.model.building import build
 from bayeslaw.model.spec import make_data, make_spec
 from bayeslaw.tables.hull import warn_beyond
@@ -161,6 +162,7 @@ class Posterior(Showing, FittedLaw):
             f"random effects of {' and '.join(spec.effects)}": spec.effects,
             # Too few sizes to be fitted, so not among the effects of the spec.
             "size effects propagated to new sizes": too_few_sizes(self),
+            self._one_size: self._one_size,
             **{step.words: step.words for step in reversed(self.law.steps)},
             "errors correlated within runs": spec.errors == "run",
         }
@@ -219,6 +221,17 @@ class Posterior(Showing, FittedLaw):
         priors = f"Priors: {words}others by default." if changed else "Default priors."
         table = Table(frame, formats={"R-hat": ".3f", "ESS": ".0f"})
         return Shown("", [table, priors], document)
+
+    @property
+    def _one_size(self) -> str:
+        """How many sizes are one for random effects, in words; empty if none are."""
+        frame = self.table.frame
+        distinct = frame["params"].nunique() if "params" in frame else 0
+        groups = len(np.unique(effects.labels(frame, "size")))
+        if not ("size" in self.spec.effects or too_few_sizes(self)) or groups >= distinct:
+            return ""
+        share = f"{100 * effects.SAME_SIZE:.0f} %"
+        return f"{distinct} sizes as {groups}, since those within {share} are one"
 
     @property
     def _prior(self) -> str:

@@ -164,7 +164,7 @@ def too_few_sizes(fit: FittedLaw) -> bool:
     of_sizes = spec.new_sizes and spec.discrepancy.size_effects and "size" not in spec.effects
     if not of_sizes or "params" not in spec.law.columns:
         return False
-    return bool(fit.table.frame["params"].nunique() < effects.SIZE.fewest)
+    return len(np.unique(effects.labels(fit.table.frame, "size"))) < effects.SIZE.fewest
 
 
 def group_effects(
@@ -182,7 +182,7 @@ def new_size_effects(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generat
         return effects.draw(fit.draws, ("size",), frame, rng)
     count = len(fit.values()["sigma"])
     fitted = np.unique(effects.labels(fit.table.frame, "size"))
-    groups, index = np.unique(effects.labels(frame, "size"), return_inverse=True)
+    groups, index = np.unique(effects.labels(frame, "size", fitted), return_inverse=True)
     new = ~np.isin(groups, fitted)
     if not (too_few_sizes(fit) and new.any()):
         return np.zeros((count, len(frame)))
@@ -201,7 +201,7 @@ def response(fit: FittedLaw, frame: pd.DataFrame) -> Floats:
     It is the posterior covariance ``Cov(log loss, d log likelihood / d log losses)``.
     """
     rows = fit.table.frame
-    sizes, index = np.unique(rows["params"], return_inverse=True)
+    sizes, index = np.unique(effects.labels(rows, "size").astype(float), return_inverse=True)
     residuals = residual(fit, fit.table, fit.spec.effects)
     up, down = (density(fit, rows, residuals + sign * SCORE_STEP) for sign in (1, -1))
     # Differences, since a likelihood of one's own gives no derivative.

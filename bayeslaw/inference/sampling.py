@@ -1,7 +1,7 @@
 """Sample a posterior by NUTS, in coordinates scaled by the curvature at its mode.
 
-The convergence check decides after a fixed number of draws how many are needed, so the result does
-not depend on the speed of the machine.
+The convergence check decides after a fixed number of draws how many are needed, so draws do not
+depend on the speed of the machine. Whether a retry is made does, unless ``retry`` says so.
 
 nutpie imports ArviZ with Matplotlib, and the density Numba: both are imported where they are used,
 so that a saved fit is loaded without them.
@@ -9,6 +9,8 @@ so that a saved fit is loaded without them.
 
 import math
 import os
+import time
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -22,7 +24,8 @@ from threadpoolctl import threadpool_limits
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
-from bayeslaw.common.errors import FitError, argument, unknown
+from bayeslaw.common.errors import FitError, FitWarning, argument, unknown
+from bayeslaw.common.formatting import duration
 from bayeslaw.common.progress import say, showing, step
 from bayeslaw.inference.convergence import MAX_RHAT, MIN_ESS, Convergence, diagnose, failing
 from bayeslaw.laws.priors import PriorLike
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 
 FIRST, LAST, TRIES = 500, 8000, 5
 """Draws per chain at first and at most, and most runs, of which the later follow the check."""
+RETRY_SECONDS = 300.0
+"""Seconds that all retries of a fit may take, unless more is asked for."""
 SMALLER_STEPS = 0.97, 0.99
 """Target acceptance after too many divergent transitions, first and then; then in a last run."""
 MODE_STARTS, MODE_STEPS, LARGE = 6, 1000, 1e10
@@ -72,7 +77,7 @@ class PosteriorSettings(ModelSettings, total=False):
 
     cores: int | None
     progress: bool | None
-    retry: bool
+    retry: bool | None
 
 
 class RefitSettings(ModelSettings, total=False):
@@ -112,7 +117,7 @@ class Settings:
     target_accept: float = TARGET_ACCEPT
     cores: int | None = None
     progress: bool | None = None
-    retry: bool = True
+    retry: bool | None = None
 
     def __post_init__(self) -> None:
         """Refuse values of other kinds; numbers of NumPy become Python's, which files can hold."""
@@ -174,17 +179,24 @@ def sample(data: Data, settings: Settings) -> Sampled:
     from bayeslaw.model.density import make_density
 
     # Several threads sum in another order: the metric would differ in its last bits.
-    law = data.spec.law.name
+    law, smaller = data.spec.law.name, settings.retry is not False
+    end, again, too_long = math.inf, "", ""
     with showing(settings.progress), threadpool_limits(1, user_api="blas"):
         with step(f"{law}: finding the mode"):
             density, mode = to_mode(make_density(data), settings.seed)
             size, factor = len(density.names), _factor(density, mode)
         draws, accept = settings.draws or FIRST, settings.target_accept
         # A stated number of draws is kept: the retry has smaller steps alone.
-        for left in reversed(range(1 + settings.retry if settings.draws else TRIES)):
+        for left in reversed(range(1 + smaller if settings.draws else TRIES)):
             words, total = f"{law}: {draws:,} draws", settings.chains * (settings.tune + draws)
+            began = time.monotonic()
             with step(f"{words} of each of {settings.chains} chains", total) as move:
-                points, stats = _run(density, mode[:size], factor, settings, draws, accept, move)
+                run = _run(density, mode[:size], factor, settings, draws, accept, move, end - began)
+            if run is None:
+                too_long = f"was stopped after {duration(RETRY_SECONDS)} of retries"
+                break
+            (points, stats), (draws_of, accept_of) = run, (draws, accept)
+            seconds = time.monotonic() - began
             values = density.variables(points)
             used, others = _checked(density, values)
             convergence = diagnose(used, stats, others)
@@ -193,19 +205,33 @@ def sample(data: Data, settings: Settings) -> Sampled:
             if convergence.ok or not left or most:
                 break
             # With the same steps, more draws would only have more divergences.
-            if settings.retry and (left == 1 or draws >= LAST):
+            if smaller and (left == 1 or draws >= LAST):
                 accept = max(accept, SMALLER_STEPS[-1])
-            elif settings.retry and convergence.diverging:
+            elif smaller and convergence.diverging:
                 accept = next((a for a in SMALLER_STEPS if a > accept), accept)
             if not settings.draws:
                 draws = _needed(convergence, draws)
-            why = f"{'; '.join(convergence.failures)} ({', '.join(failing(used))})"
-            say(f"{words}: {why}; again with {draws:,} draws, target acceptance {accept:g}")
+            slow = ", ".join(failing(used))
+            why = "; ".join(convergence.failures) + (f" ({slow})" if slow else "")
+            # As long for each draw as before: smaller steps take longer, better scales less.
+            ahead = seconds * (settings.tune + draws) / (settings.tune + draws_of)
+            again = f"{draws:,} draws, target acceptance {accept:g}"
+            if settings.retry is None:
+                end = min(end, time.monotonic() + RETRY_SECONDS)
+                if time.monotonic() + ahead > end:
+                    too_long = f"would take about {duration(ahead)}, so it was not made"
+                    break
+            say(f"{words}: {why}; again with {again}, about {duration(ahead)}")
             # The draws know the scales better than the curvature at one point.
             flat = points[..., :size].reshape(-1, size)
             if len(flat) > size:
                 mode = np.concatenate([flat.mean(0), mode[size:]])
                 factor = np.linalg.cholesky(np.cov(flat.T) + 1e-8 * np.eye(size))
+    if too_long:
+        words = f"{law}: {why}; a retry with {again} {too_long}"
+        warnings.warn(
+            f"{words}; ask for it by {argument('retry', True)}.", FitWarning, stacklevel=2
+        )
     dims = {
         name: ("chain", "draw", *(f"{name}_{i}" for i in range(value.ndim - 2)))
         for name, value in values.items()
@@ -213,7 +239,7 @@ def sample(data: Data, settings: Settings) -> Sampled:
     chains = {"chain": np.arange(points.shape[0]), "draw": np.arange(points.shape[1])}
     sampled = xr.Dataset({name: (dims[name], value) for name, value in values.items()}, chains)
     ran = {name: getattr(settings, name) for name in RUN_SETTINGS}
-    ran |= {"draws": draws, "target_accept": accept}
+    ran |= {"draws": draws_of, "target_accept": accept_of}
     ran["versions"] = {name: version(name) for name in PACKAGES}
     return Sampled(sampled, stats, convergence, ran)
 
@@ -315,10 +341,11 @@ def _run(
     draws: int,
     accept: float,
     move: Callable[[int], None],
-) -> tuple[Floats, xr.Dataset]:
+    seconds: float,
+) -> tuple[Floats, xr.Dataset] | None:
     """Points of `Density.expand`, shape (chains, draws, coordinates), and statistics.
 
-    `move` is told how many points there are so far.
+    `move` is told how many points there are so far. None if it is not finished after `seconds`.
     """
     import nutpie
     from nutpie.compiled_pyfunc import from_pyfunc
@@ -360,7 +387,10 @@ def _run(
         blocking=False,
     )
     try:
-        tree = sampler.wait()
+        tree = sampler.wait(timeout=None if math.isinf(seconds) else max(seconds, 0.0))
+    except TimeoutError:
+        sampler.cancel()
+        return None
     except BaseException:  # by itself nutpie returns what it has when it is interrupted
         sampler.cancel()
         raise

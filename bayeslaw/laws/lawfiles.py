@@ -8,6 +8,8 @@ from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from bayeslaw.common.errors import LawError, TableError, unknown
 from bayeslaw.common.files import models_dir, named_file
 from bayeslaw.common.formatting import as_tuples
@@ -63,17 +65,22 @@ def for_columns(law: Law, table: LossTable, *, whole: bool = False) -> Law:
     require_table(table)
     frame = table.frame
     if not {*law.columns} <= {*frame.columns}:
-        names = sorted(path.stem for path in models_dir().glob("*.toml"))
-        laws = [load_law(n) for n in names if "role" in frame or not load_law(n).reads_own]
-        able = [each.name for each in laws if not missing_columns(frame, each.columns)]
-        raise TableError(
-            f"{table.name}: {missing_columns(frame, law.needs)} Laws that need only columns that "
-            f"are there: {', '.join(able) or 'none'}."
-        )
+        raise TableError(f"{table.name}: {missing_columns(frame, law.needs)} {able_laws(frame)}")
     law = replace(law, role=table.role) if law.reads_own and frame["replay"].nunique() > 1 else law
     law = law if whole else law.for_rows(frame, table.name)
     called = [step for step in STEPS if step.called_by in frame]
     return law.taking(*(s for s in called if frame[s.called_by].nunique() >= s.distinct))
+
+
+def able_laws(frame: pd.DataFrame) -> str:
+    """Which shipped laws need only columns that a frame has, in words."""
+    laws = [load_law(name) for name in sorted(path.stem for path in models_dir().glob("*.toml"))]
+    able = [
+        law.name
+        for law in laws
+        if ("role" in frame or not law.reads_own) and not missing_columns(frame, law.columns)
+    ]
+    return f"Laws that need only columns that are there: {', '.join(able) or 'none'}."
 
 
 def parse_law(text: str, name: str, where: str = "") -> Law:
@@ -135,7 +142,11 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
     for extra in priors.keys() - others - {*FLOORS}:
         raise LawError(f"{where}: {unknown('prior', extra, {*others, *FLOORS})}")
     for lacking in sorted(others - NOISE.keys() - law.priors.keys()):
-        raise LawError(f"{where}: no prior for {lacking!r}.")
+        covariates = ", ".join(f"{letter} ({LETTERS[letter]})" for letter in LETTERS)
+        raise LawError(
+            f"{where}: no prior for {lacking!r}; give one if it is a parameter. Covariates are "
+            f"{covariates}."
+        )
     if not one_floor(priors, f"{where}: "):
         raise LawError(f"{where}: no prior for 'E', or for '{FLOOR}', its share of the loss.")
     check_supports(priors, law.prior_bounds, f"{where}: ", law.bounds)

@@ -19,6 +19,9 @@ from bayeslaw.tables.validation import label_texts, whole
 
 DIMENSIONS = ("chain", "draw", "row", "sample", "last_run", "last_tokens", "last_error")
 """Names beside those of parameters that draws have in memory and in files."""
+SAME_SIZE = 0.01
+"""Relative difference up to which two sizes are one: digitised tables have several of each model.
+Sizes of a ladder differ by far more."""
 UNLABELLED = "(row"
 """Prefix of the label that a row without one gets: a group of its own, always a new one."""
 
@@ -49,16 +52,35 @@ def level(name: str) -> Level:
     return GROUP_LEVELS.get(name) or Level(name, name)
 
 
-def labels(frame: pd.DataFrame, name: str) -> Strings:
-    """Group of each row at a level, shape (rows,); a row without a label is a group of its own."""
+def labels(frame: pd.DataFrame, name: str, known: Strings | None = None) -> Strings:
+    """Group of each row at a level, shape (rows,); a row without a label is a group of its own.
+
+    Sizes within `SAME_SIZE` are one group, named by its smallest if that is `known`. If
+    bases have labels, these say which models are the same, and sizes are taken as they are.
+    """
     column = level(name).column
     rows = np.array([f"{UNLABELLED} {i})" for i in range(len(frame))])
     if column not in frame:
         return rows
     if column == "params":
-        return whole(frame["params"].to_numpy(float)).astype(str)
+        sizes = whole(frame["params"].to_numpy(float))
+        if "base" not in frame:
+            sizes = _one_size(sizes, None if known is None else known.astype(float))
+        return sizes.astype(str)
     texts = label_texts(frame[column])
     return np.where(texts.notna(), texts, rows).astype(str)
+
+
+def _one_size(sizes: Floats, known: Floats | None) -> Floats:
+    """The size by which each is called: the smallest of its group, if that is `known`."""
+    unique, index = np.unique(sizes, return_inverse=True)
+    called, last = unique.copy(), -np.inf
+    for i, size in enumerate(unique):
+        last = last if size <= (1 + SAME_SIZE) * last else size
+        # A new size near a fitted one, as in a grid, is a new one: else losses would jump there.
+        if known is None or (size not in known and last in known):
+            called[i] = last
+    return called[index]
 
 
 def unlabelled(names: Strings) -> Bools:
@@ -145,7 +167,8 @@ def draw(
     """
     total = np.zeros((draws.sizes["chain"] * draws.sizes["draw"], len(frame)))
     for name in levels:
-        groups, index = np.unique(labels(frame, name), return_inverse=True)
+        of_rows = labels(frame, name, draws[name].values)
+        groups, index = np.unique(of_rows, return_inverse=True)
         values, known = _fitted(draws, name, groups, training)
         if level(name).latent:
             values[:] = 0.0
@@ -161,15 +184,17 @@ def latent_effects(draws: xr.Dataset, levels: Sequence[str], frame: pd.DataFrame
     total = np.zeros((draws.sizes["chain"] * draws.sizes["draw"], len(frame)))
     for name in levels:
         if level(name).latent:
-            groups, index = np.unique(labels(frame, name), return_inverse=True)
+            of_rows = labels(frame, name, draws[name].values)
+            groups, index = np.unique(of_rows, return_inverse=True)
             total += _fitted(draws, name, groups)[0][:, index]
     return total
 
 
 def is_fitted(draws: xr.Dataset, name: str, frame: pd.DataFrame) -> Bools:
     """Whether each row's group at a level was fitted, shape (rows,)."""
-    of_rows = labels(frame, name)
-    return np.isin(of_rows, draws[name].values.astype(str)) & ~unlabelled(of_rows)
+    known = draws[name].values.astype(str)
+    of_rows = labels(frame, name, known)
+    return np.isin(of_rows, known) & ~unlabelled(of_rows)
 
 
 def _fitted(

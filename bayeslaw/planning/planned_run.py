@@ -220,11 +220,11 @@ def moving_size_effect(fit: Fit, run: PlannedRun) -> bool:
     The law goes through sizes that are too few for random effects, so the forecast is shifted by
     its response to theirs; see `bayeslaw.inference.residuals.response`.
     """
-    (size,) = effects.labels(run.row, "size")
-    return any(
-        too_few_sizes(member) and size not in effects.labels(member.table.frame, "size")
-        for member in fit.members.values()
-    )
+    for member in fit.members.values():
+        fitted = effects.labels(member.table.frame, "size")
+        if too_few_sizes(member) and effects.labels(run.row, "size", fitted)[0] not in fitted:
+            return True
+    return False
 
 
 def spread(

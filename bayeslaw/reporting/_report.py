@@ -330,7 +330,7 @@ def _data(of: _Results) -> Shown:
 
 def _groups(fit: Posterior, rows: pd.DataFrame, level: str) -> str:
     """Which runs, bases or sizes of the rows to forecast are among the training rows."""
-    groups = effects.labels(rows, level)
+    groups = effects.labels(rows, level, fit.draws[level].values)
     labels = {*groups[~effects.unlabelled(groups)]}
     if not labels:
         return f"The rows to forecast name no {level}; each has the random effect of a new one."

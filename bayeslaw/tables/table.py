@@ -31,6 +31,7 @@ from bayeslaw.tables.validation import (
     BASE_LOSSES,
     COLUMNS,
     LINE_COLUMN,
+    MOST_LOSS,
     canonical,
     check_positive,
     check_units,
@@ -44,8 +45,9 @@ from bayeslaw.tables.validation import (
 
 LEAST_LOSS = 0.02
 """Median loss of a table, nats per token, that is not doubted."""
-MOST_LOSS = 12.5  # nats per token: a uniform guess of one of 262,144 tokens costs 12.48
-ROLES = ("target", "source")
+type Role = Literal["target", "source"]
+"""Whether losses are of the domain adapted to, or of the one pre-trained on."""
+ROLES: tuple[Role, ...] = ("target", "source")
 """Values of the column `role`."""
 LOSS_UNITS = ("nats", "bits", "perplexity", "bits-per-byte")
 UNIT_WORDS = {"bpb": "bits-per-byte", "byte": "bits-per-byte", "bits": "bits"}
@@ -98,7 +100,7 @@ class LossTable:
         return self.frame
 
     @property
-    def role(self) -> Literal["target", "source"]:
+    def role(self) -> Role:
         """Whether the losses are of the domain adapted to, or of the one pre-trained on.
 
         It says what the share of the domain's own text is: 1 - replay, or replay. The column `role`
@@ -114,11 +116,11 @@ class LossTable:
             roles = [by_losses]
         if len(roles) == 1 and roles[0] in ROLES:
             return roles[0]  # type: ignore[no-any-return]
+        said = f" The column 'role' has {', '.join(map(repr, roles))}." if roles else ""
         raise TableError(
             f"{self.name}: are the losses of the domain adapted to, or of the one pre-trained on? "
-            "The law reads the share of their own text: add a column 'role', 'target' or 'source' "
-            f"in all rows{', not ' + ', '.join(map(repr, roles)) if roles else ''}, or give "
-            "the table of the domain pre-trained on as source."
+            f"The law reads the share of their own text: give {argument('role', 'target')} or "
+            f"{argument('role', 'source')}, or a column 'role' with one of them.{said}"
         )
 
     @property
@@ -386,6 +388,7 @@ def read_table(
     columns: Mapping[str, str] | None = None,
     where: str | None = None,
     source: str | Path | None = None,
+    role: Role | None = None,
     loss_unit: str | None = None,
     bytes_per_token: float | None = None,
 ) -> LossTable:
@@ -408,6 +411,8 @@ def read_table(
         of the table itself, give each row `base_loss` and `start_loss`, the losses of its `base` on
         the two domains. A base is one model: its label, `params` and `ptpp` agree. Laws that start
         from the base need these losses; see `bayeslaw.fit`.
+    role : {"target", "source"}, optional
+        As for `from_frame`; not of the table `source`.
     loss_unit, bytes_per_token
         As for `from_frame`, also for the table `source`.
 
@@ -443,7 +448,13 @@ def read_table(
         if not tables:
             frame = asked(frame, where, loss_unit)
         tables.append(
-            from_frame(frame, str(file), loss_unit=loss_unit, bytes_per_token=bytes_per_token)
+            from_frame(
+                frame,
+                str(file),
+                role=None if tables else role,
+                loss_unit=loss_unit,
+                bytes_per_token=bytes_per_token,
+            )
         )
     return (tables[0] if source is None else starting(*tables)).query(where)
 
@@ -658,6 +669,7 @@ def from_frame(
     frame: pd.DataFrame,
     name: str = "table",
     *,
+    role: Role | None = None,
     loss_unit: str | None = None,
     bytes_per_token: float | None = None,
 ) -> LossTable:
@@ -672,6 +684,10 @@ def from_frame(
         columns are preserved.
     name : str
         In messages and titles.
+    role : {"target", "source"}, optional
+        Whether the losses are of the domain adapted to, or of the one pre-trained on: the column
+        `role` of all rows. Laws that read the share of the domain's own text, such as `mixture`,
+        need it.
     loss_unit : {"nats", "bits", "perplexity", "bits-per-byte"}, optional
         Unit of the losses, which become nats per token: bits are per token, and perplexity is the
         exponential of the loss in nats. `start_loss` and `base_loss` are converted, too. Without
@@ -693,6 +709,7 @@ def from_frame(
     [100000000.0, 1000000000.0]
     """
     frame = canonical(frame, name, ("params", "tokens", "loss"), lines=True)
+    frame = of_role(frame, name, role)
     frame = in_nats(frame, name, loss_unit, bytes_per_token)
     check_positive(frame, "loss", name, "losses are nats per token; drop failed runs")
     # Equal losses to every digit: a row written twice, which would count as two measurements.
@@ -722,6 +739,20 @@ def from_frame(
             f"unit: {units[0]}, or {units[1]} if it is right."
         )
     return LossTable(measured.reset_index(drop=True), bases.reset_index(drop=True), name)
+
+
+def of_role(frame: pd.DataFrame, name: str, role: Role | None) -> pd.DataFrame:
+    """The frame with a column `role`, if one is given; the frame may have it already."""
+    if role is None:
+        return frame
+    if role not in ROLES:
+        raise TableError(f"{name}: {unknown('role', role, ROLES)}")
+    if "role" in frame and (other := frame["role"].notna() & (frame["role"] != role)).any():
+        raise TableError(
+            f"{name}: {argument('role', role)}, but the column 'role' says "
+            f"{frame.loc[other, 'role'].iloc[0]!r} ({row_numbers(other)}); give rows of one role."
+        )
+    return frame.assign(role=role)
 
 
 def in_nats(

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from difflib import get_close_matches
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,19 @@ SUFFIXED_NUMBER = r"[0-9]*\.?[0-9]+[KkMBT]"
 ALIASES = {row.alias: c for c, row in TABLE.items()}
 LEAST_COUNT = 1e4
 """Fewest parameters of a language model, and tokens it is trained on; less is in another unit."""
+LEAST_PARAMS = 1e3
+"""Fewest parameters of the smallest model of a table."""
 LARGEST_COUNT = 1e15  # more parameters, or tokens, than any run has
+MOST_PARAMS = 5e12
+"""Parameters beyond those of any model that was trained."""
+MOST_LOSS = 12.5  # nats per token: a uniform guess of one of 262,144 tokens costs 12.48
+MOST_LEVEL = 1.6
+"""Largest ratio of losses to `published_loss` that is not doubted; that of one domain of the
+shipped tables is 1.54 at most (Gadre, Penn treebank), of bits it would be 1.44 times as large."""
+FEW_TOKENS, SWAPPED = 0.5, 1.3
+"""Tokens per parameter, and ratio of the standard deviations of log losses about `published_loss`
+to those with N and D swapped. Adaptation has few tokens, or is fitted better when swapped: of the
+shipped tables none has both."""
 THEIRS = {"params": "param|model.?size|^size$", "tokens": "token", "loss": "loss"}
 """Patterns of names that others have for columns."""
 # Factors above the fitted range from which a value may be, and surely is, in another unit. Below
@@ -87,7 +100,8 @@ def canonical(
     if repeated := sorted(set(frame.columns[frame.columns.duplicated()])):
         raise TableError(f"{name}: column {repeated[0]!r} is there twice; keep one.")
     if frame.empty:  # said first: a file without rows lacks columns as well
-        raise TableError(f"{name}: no rows.")
+        header = ", ".join(map(str, frame.columns))
+        raise TableError(f"{name}: no rows" + (f" below the header {header!r}." if header else "."))
     if lacking:
         raise TableError(f"{name}: {lacking}")
     # A base has no run, so nothing of its new data, replay or annealing need be known.
@@ -270,11 +284,13 @@ def check_units(rows: pd.DataFrame, name: str, fitted: pd.DataFrame | None = Non
     """
     if fitted is None:
         for column in rows.columns.intersection([c for c, unit in UNITS.items() if unit == COUNTS]):
-            most = float(rows.loc[rows[column] > 0, column].max())
+            values = rows.loc[rows[column] > 0, column]
+            least, most = float(values.min()), float(values.max())
             is_most = f"{name}: the largest of column {column!r} is {most:g}"
-            if most < LEAST_COUNT:
-                how = argument("columns", {column: f"{column} * 1e9"})
-                raise TableError(f"{is_most}; {COUNTS}: {how}.")
+            if most < LEAST_COUNT or (column == "params" and least < LEAST_PARAMS):
+                is_low = is_most if most < LEAST_COUNT else is_most + f", the least {least:g}"
+                how = argument("columns", counts_of(rows) or {column: f"{column} * 1e9"})
+                raise TableError(f"{is_low}; {COUNTS}: {how}.")
             if most > LARGEST_COUNT and column in COVARIATES:
                 raise TableError(f"{is_most}, more than any run has; check its unit.")
         return
@@ -282,6 +298,64 @@ def check_units(rows: pd.DataFrame, name: str, fitted: pd.DataFrame | None = Non
         if sure:
             raise TableError(f"{name}: {text}")
         warnings.warn(f"{name}: {text}", TableWarning, stacklevel=3)
+
+
+def published_loss(params: Floats, tokens: Floats) -> Floats:
+    """Loss of a model of web text, nats per token: Chinchilla's law with its published numbers.
+
+    J. Hoffmann et al. (2022), Training compute-optimal large language models, equation 10.
+    """
+    return np.asarray(1.69 + 406.4 / params**0.34 + 410.7 / tokens**0.28)
+
+
+def counts_of(rows: pd.DataFrame) -> dict[str, str]:
+    """Expressions of `params` and `tokens` that are counts, as far as their losses tell.
+
+    The unit is that at which the losses are nearest to `published_loss`, and tokens per parameter
+    near 20: both columns are more likely in one unit, and no model has `MOST_PARAMS`.
+    """
+    columns, rows = ["params", "tokens"], rows[rows["tokens"] > 0]
+    units: list[tuple[float, ...]] = [
+        (1.0, 1e6, 1e9) if rows[column].max() < 1e6 else (1.0,) for column in columns
+    ]
+    chosen: tuple[float, ...] = (1.0, 1.0)
+    least = np.inf
+    for factors in product(*units):
+        params, tokens = (rows[c].to_numpy() * f for c, f in zip(columns, factors, strict=True))
+        if min(params.max(), tokens.max()) < LEAST_COUNT or params.max() > MOST_PARAMS:
+            continue
+        level = abs(np.median(np.log(rows["loss"] / published_loss(params, tokens))))
+        ratio = abs(np.log10(np.median(tokens / params) / 20))
+        score = level + max(ratio - 2, 0) + (factors[0] != factors[1])
+        if score < least:
+            chosen, least = factors, score
+    pairs = zip(columns, chosen, strict=True)
+    return {c: f"{c} * {f:.0e}".replace("e+0", "e") for c, f in pairs if f > 1}
+
+
+def doubtful_scale(rows: pd.DataFrame) -> list[str]:
+    """What the level of losses, and how they fall, say against the columns of a table of losses."""
+    params, tokens = (rows[column].to_numpy(float) for column in ("params", "tokens"))
+    if params.max() > MOST_PARAMS:
+        return [f"the largest model has {params.max():.3g} parameters; check the unit of 'params'."]
+    off, swapped = (
+        np.log(rows["loss"].to_numpy() / published_loss(*pair))
+        for pair in ((params, tokens), (tokens, params))
+    )
+    said = []
+    # Losses that are larger still were read with a stated unit.
+    if (level := float(np.exp(np.median(off)))) > MOST_LEVEL and rows["loss"].max() <= MOST_LOSS:
+        units = " or ".join(argument("loss_unit", unit) for unit in ("bits", "perplexity"))
+        said.append(
+            f"losses are {level:.2g} times those of Chinchilla's law for web text, in nats per "
+            f"token; if they are in another unit, give {units}."
+        )
+    if np.median(tokens / params) < FEW_TOKENS and off.std() > SWAPPED * swapped.std():
+        said.append(
+            f"there are {np.median(tokens / params):.2g} tokens per parameter, and losses vary "
+            "more as if params were tokens: check that these columns are not swapped."
+        )
+    return said
 
 
 def other_units(rows: pd.DataFrame, fitted: pd.DataFrame) -> Iterator[tuple[str, bool]]:

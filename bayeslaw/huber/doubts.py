@@ -1,0 +1,140 @@
+"""What the Huber fit of a law makes doubtful in its table, before anything is sampled."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+
+from bayeslaw.common.arrays import Bools, Floats
+from bayeslaw.common.defaults import DELTA
+from bayeslaw.common.errors import FitError, TableError, TableWarning, argument
+from bayeslaw.common.formatting import count
+from bayeslaw.huber.descent import LEAST_COUPLED, Objective, polish_best, screened_starts
+from bayeslaw.laws.law import Law
+from bayeslaw.tables.table import LossTable, subset
+from bayeslaw.tables.validation import doubtful_scale, label_texts
+
+FARTHEST, FAR = 20.0, 8.0
+"""Robust standard deviations from the law. A row beyond the first makes a table doubtful; then all
+beyond the second are named. In fits to the shipped tables the farthest row is at 16 (Gadre), in the
+published Chinchilla table at 34."""
+LEAST_SPREAD = 0.0025
+"""Least standard deviation of log loss: losses without noise would have rows at any distance."""
+MOST_FAR, ROUNDS = 0.1, 5
+"""Largest share of rows that are outliers and not a law that fails, and most fits without them."""
+STARTS, POLISHED = 64, 6
+"""Starts screened and polished where only the residuals are needed."""
+NAMED = 5
+"""Rows that a message describes."""
+
+
+def examine(law: Law, table: LossTable, *, skewed: bool = False) -> None:
+    """Refuse or doubt a table before a posterior is sampled, by a short Huber fit.
+
+    `law` is that of `for_table`. A `skewed` likelihood expects rows far above the law.
+    """
+    columns = len(law.columns)
+    if len(table) <= columns:
+        least = f"{columns + 1}, for a level and a slope along each of {', '.join(law.columns)}"
+        raise FitError(too_few(law, table, least))
+    if len(table) >= len(law.parameters):
+        objective = Objective(law, table, DELTA)
+        doubt(objective, _minimum(objective), table, skewed=skewed)
+
+
+def too_few(law: Law, table: LossTable, least: str) -> str:
+    """Message for a table with fewer rows than `least`, a number and its reason."""
+    rows = f"{len(table)} row" + "s" * (len(table) != 1)
+    return f"{table.name}: {rows}; {law.name} needs at least {least}."
+
+
+def doubt(objective: Objective, point: Floats, table: LossTable, *, skewed: bool = False) -> None:
+    """Refuse accuracies, and warn of rows far out and of units, given the optimum of a fit."""
+    law, said = objective.law, doubtful_scale(table.frame)
+    if (point[1 : objective.linear] <= LEAST_COUPLED).all():
+        flat = f"no term of {law.name} has a part in the loss"
+        if table.loss.max() <= 1:
+            errors = argument("columns", {"loss": "1 - loss"})
+            raise TableError(
+                f"{table.name}: {flat}, which does not fall as {' or '.join(law.columns)} grow and "
+                f"is at most 1: are these accuracies? Fit losses, or error rates: {errors}."
+            )
+        said.append(f"{flat}: check the columns of losses and of {', '.join(law.columns)}.")
+    residuals = -objective.residuals(point[None])[0]
+    if not skewed and len(table) > 2 * len(point):
+        far = np.abs(_standardised(residuals, len(point))) > FARTHEST
+        if far.any():
+            said.append(_described(*_far_out(law, table, far), table, law.name))
+    for words in said:
+        warnings.warn(f"{table.name}: {words}", TableWarning, stacklevel=4)
+
+
+def _minimum(objective: Objective) -> Floats:
+    with np.errstate(over="ignore", invalid="ignore"):  # of a loss such as 1e-300
+        starts = screened_starts(objective, STARTS, 0)
+        points, values, _ = polish_best(objective, starts, POLISHED)
+    return np.asarray(points[int(np.argmin(values))])
+
+
+def _standardised(residuals: Floats, parameters: int, kept: Bools | None = None) -> Floats:
+    """Residuals in robust standard deviations of those that are `kept`."""
+    used = residuals if kept is None else residuals[kept]
+    middle = np.median(used)
+    # The parameters take up part of the residuals, which matters in a small table.
+    share = max(len(used) - parameters, 1) / len(used)
+    spread = 1.4826 * np.median(np.abs(used - middle)) / share**0.5
+    return np.asarray((residuals - middle) / max(spread, LEAST_SPREAD))
+
+
+def _far_out(law: Law, table: LossTable, far: Bools) -> tuple[Bools, Floats]:
+    """Rows far from a fit to the others, and residuals from it.
+
+    Rows that are very far out draw the fit towards them, which hides others.
+    """
+    for _ in range(ROUNDS):
+        others = Objective(law, subset(table, ~far), DELTA)
+        loss = law.loss(others.paper(_minimum(others)), law.covariates(table, table.name))
+        residuals = np.asarray(np.log(table.loss) - np.log(loss))
+        now = np.abs(_standardised(residuals, len(others.names), ~far)) > FAR
+        if (now == far).all() or now.mean() > MOST_FAR:
+            break
+        far = now
+    return far, residuals
+
+
+def _described(far: Bools, residuals: Floats, table: LossTable, law: str) -> str:
+    """The rows far out in words, the query that leaves them out, and the likelihood for them."""
+    frame, rows = table.frame[far], []
+    off = 100 * np.expm1(residuals[far])
+    order = np.argsort(-np.abs(off))
+    for i in order[:NAMED]:
+        row = frame.iloc[i]
+        rows.append(f"{row['loss']:.4g} at N {count(row['params'])}, D {count(row['tokens'])}")
+        rows[-1] += f" ({off[i]:+.0f} %)"
+    more = f" and {far.sum() - NAMED} more" if far.sum() > NAMED else ""
+    parts, groups = [], []
+    rest = pd.Series(far, table.frame.index)
+    for column, what in (("params", "size"), ("run", "run")):
+        if column not in table.frame:
+            continue
+        labels = table.frame[column] if column == "params" else label_texts(table.frame[column])
+        # A group of one row is a row.
+        of_group = rest.groupby(labels)
+        whole = labels[of_group.transform("all") & (of_group.transform("size") > 1)].unique()
+        if 0 < len(whole) < labels.nunique():
+            names = [count(n) if column == "params" else str(n) for n in whole]
+            groups.append(f"all rows of {what} {', '.join(names)}")
+            values = table.frame.loc[labels.isin(whole), column].unique().tolist()
+            parts.append(f"{column} not in {values}")
+            rest &= ~labels.isin(whole)
+    if rest.any():
+        parts.append(f"loss not in {table.frame.loc[rest, 'loss'].tolist()}")
+    query = " and ".join(parts)
+    said = f"; {' and '.join(groups)}" if groups else ""
+    skewed = argument("likelihood", "skewed")
+    other = f", or give {skewed} if these runs are badly tuned" if (off > 0).all() else ""
+    return (
+        f"{far.sum()} of {len(far)} rows lie far from a Huber fit of {law}: losses "
+        f"{', '.join(rows)}{more}{said}. With them a posterior may not converge: leave them out "
+        f"by {argument('where', query)}{other}."
+    )
