@@ -280,15 +280,18 @@ def plan(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
 
 @consumer
 def derive(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
-    """The best split of a budget against a grid of splits."""
-    found = bl.derive.compute_optimal(fit, 1e21, search=(1, 1e3), **case.replay)
+    """The best split of a budget against a grid of splits; the rule of the law is a power."""
+    rule = bl.derive.compute_optimal(fit, [1e19, 1e21], search=(1e-3, 1e6), **case.replay)
+    assert (rule.with_drift is None) == (not fit.law.deviations)
+    found = bl.derive.compute_optimal(fit, 1e21, search=(1, 1e3), drift=True, **case.replay)
     ratio = np.geomspace(1, 1e3, 400)
     params = np.sqrt(1e21 / 6 / ratio)
     splits = pd.DataFrame({"params": params, "tokens": ratio * params}).assign(**case.replay)
     least, best = fit.latent(splits).min(1), found.draws.loss.values[:, 0]
     assert (best <= least * (1 + 1e-4)).all()
     np.testing.assert_allclose(best, least, rtol=1e-3)  # a walk may bend between splits
-    return {name: values.values for name, values in found.draws.items()}
+    both = {f"rule {name}": values.values for name, values in rule.draws.items()}
+    return both | {name: values.values for name, values in found.draws.items()}
 
 
 @consumer
