@@ -206,6 +206,25 @@ def forecast(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
 
 
 @consumer
+def why(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
+    """The parts of a row's variance add up to that of the forecast's own draws."""
+    if isinstance(fit, bl.PointFit):
+        return fit.predict(rows)  # without draws; the command refuses it
+    for kind in ("latent", "predictive"):
+        made = fit.forecast(rows, seed=3, kind=kind)
+        found = made.variance()
+        np.testing.assert_allclose(found.drop(columns="sd").sum(axis=1), 1, rtol=1e-9)
+        # A pool's forecast takes some of its members' draws, here 100 of each.
+        near = 0.25 if isinstance(fit, bl.Pool) else 1e-9
+        np.testing.assert_allclose(found["sd"], np.log(made.samples).std(0), rtol=near)
+        assert (found["noise"] == 0).all() == (kind == "latent")
+        assert (found["law"] > 0).all() == isinstance(fit, bl.Pool)
+    drifts = any(member.law.deviations for member in fit.members.values())
+    assert (found["discrepancy"] != 0).any() == drifts
+    return found.to_numpy()
+
+
+@consumer
 def shown(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
     """Text names the law; the document is JSON."""
     assert str(fit)
