@@ -289,6 +289,7 @@ TEXTS = {
     "verify registered.json": "Synthetic data|unchanged since it was registered",
     "verify registered.json small.csv --where 'params < 2e9'": "No CRPS|Not forecast: rows 0, 1"
     "|missing: rows 3, 4, 5|Of 3 measured losses,",
+    "forecast plain.nc --grid 'params=1e9 tokens=2e10' --why": "Where its uncertainty comes from",
     "derive plain.nc --flops 1e21 --at 'params=1e9 tokens=2e10'": "Compute-optimal split"
     "|Local exponents|reducible_N|searched 0.04942 to 6745 tokens per parameter",
     "derive plain.nc --flops 1e22 --search 500,1e4": "100 % on bound|further: --search 50,10000",
