@@ -55,7 +55,7 @@ COMMANDS = {
     "check": "check delphi_chinchilla.nc --rows delphi.csv --test 'scale >= 1e21'"
     " --fail-on caution",
     "check refused": "check world_form3.nc --grid 'params=8.1e9 tokens=1e10 replay=.3 ptpp=279'",
-    "derive": f"derive delphi_chinchilla.nc {OPEN} --flops 1e21,1e23 --loss 2.6,.1"
+    "derive": f"derive delphi_chinchilla.nc {OPEN} --flops 1e21,1e22 --loss 2.6,.1"
     " --at 'params=1e9 tokens=2e10' --levels .5,.9",
     "derive two": f"derive delphi_chinchilla.nc {OPEN} --loss 2.6 --against delphi_chinchilla.nc",
     "recipes": f"recipes delphi_chinchilla.nc other.nc {OPEN} --flops 1e21,1e23",
@@ -301,6 +301,7 @@ TEXTS = {
     "verify registered.json": "Synthetic data|unchanged since it was registered",
     "verify registered.json small.csv --where 'params < 2e9'": "No CRPS|Not forecast: rows 0, 1"
     "|missing: rows 3, 4, 5|Of 3 measured losses,",
+    "forecast plain.nc --grid 'params=1e9 tokens=2e10' --why": "Where its uncertainty comes from",
     "derive plain.nc --flops 1e21 --at 'params=1e9 tokens=2e10'": "Compute-optimal split"
     "|Local exponents|reducible_N|searched 0.04942 to 6745 tokens per parameter",
     "derive plain.nc --flops 1e22 --search 500,1e4": "100 % on bound|further: --search 50,10000",

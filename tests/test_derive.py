@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from scipy.optimize import minimize_scalar
+from scipy.optimize import least_squares, minimize_scalar
 from scipy.special import expit
 
 import bayeslaw as bl
@@ -171,12 +171,58 @@ def test_walking_exponents_have_the_best_of_all_forecasts():
     wide = replace(WALK, draws=WALK.draws.assign(walk_scale=3 * WALK.draws["walk_scale"]))
     ratio = np.geomspace(0.1, 1e4, 12000)
     for fit, flops in ((WALK, 1e18), (WALK, 1e25), (wide, 1e18), (wide, 1e21)):
-        best = derive.compute_optimal(fit, flops, search=(0.1, 1e4))
+        best = derive.compute_optimal(fit, flops, search=(0.1, 1e4), drift=True)
         params = np.sqrt(flops / 6 / ratio)
         forecast = fit.latent(pd.DataFrame({"params": params, "tokens": ratio * params})).min(1)
         found = best.draws.loss.values[:, 0]
         assert (found <= forecast * (1 + 1e-5)).all()
         assert found == pytest.approx(forecast, rel=2e-5)
+
+
+@beyond
+def test_the_rule_is_that_of_the_nearest_law_with_constant_exponents():
+    """Against SciPy's least squares of each draw's losses, and the closed form of its optimum."""
+    few = replace(WALK, draws=WALK.draws.isel(draw=slice(0, None, 40)))
+    rows, flops = few.table.frame, [1e18, 1e21, 1e24]
+    n, d = (np.log(rows[c].to_numpy()) - few.at[c] for c in ("params", "tokens"))
+    found = derive.compute_optimal(few, flops, search=(1e-6, 1e9))
+    kappas = few.draws["kappa"].values.ravel()
+    for i, (losses, kappa) in enumerate(zip(few.law_loss(rows), kappas, strict=True)):
+
+        def errors(place, losses=losses, kappa=kappa):
+            floor, a, alpha, b, beta = np.exp(place)
+            terms = a * np.exp(-alpha * n / kappa) + b * np.exp(-beta * d / kappa)
+            return np.log(floor + terms**kappa) - np.log(losses)
+
+        starts = [[0.5, -0.5, np.log(k), -0.5, np.log(k)] for k in (0.1, 0.3, 1.0)]
+        fits = [least_squares(errors, start, x_scale="jac", xtol=1e-12) for start in starts]
+        best = min(fits, key=lambda fit: fit.cost)
+        _, a, alpha, b, beta = np.exp(best.x)
+        log_nd = np.log(np.array(flops) / 6) - few.at["params"] - few.at["tokens"]
+        # Where a N^-p + b D^-q is least at a given N D.
+        p, q = alpha / kappa, beta / kappa
+        log_n = (np.log(a * p / (b * q)) + q * log_nd) / (p + q)
+        expected = np.exp(log_n + few.at["params"])
+        assert found.draws["params"].values[i] == pytest.approx(expected, rel=0.05)
+        shape = found.draws["params_exponent"].values[i]
+        assert shape == pytest.approx(q / (p + q), rel=0.02)
+
+
+def test_a_rule_and_its_band_with_drift_in_words_and_numbers():
+    found = derive.compute_optimal(WALK, 1e21)
+    drift = derive.compute_optimal(WALK, 1e21, drift=True)
+    assert drift.with_drift is None
+    assert found.with_drift.to_frame().equals(drift.to_frame())
+    frame = found.to_frame((0.5, 0.9))
+    for name in ("median", "lower_90", "determined"):
+        assert list(frame[f"drift_{name}"]) == list(drift.to_frame((0.5, 0.9))[name])
+    text = " ".join(str(found).split())
+    assert "C = 6 N D: the law's rule" in text
+    assert "90 % with drift" in text
+    assert "its interval holds if the law does" in text
+    plain = derive.compute_optimal(PLAIN, 1e21)
+    assert plain.with_drift is None
+    assert "rule" not in str(plain)
 
 
 # -- budgets that reach a loss --------------------------------------------------------------------
@@ -209,7 +255,7 @@ def test_walking_exponents_reach_a_loss_at_its_flops_and_not_before():
     assert np.isfinite(found).mean() > 0.9
     for draw in np.flatnonzero(np.isfinite(found))[::4]:
         near = found[draw] * np.array([0.1, 0.5, 0.9, 1.0])
-        loss = derive.compute_optimal(few, near).draws.loss
+        loss = derive.compute_optimal(few, near, drift=True).draws.loss
         assert loss.values[draw, -1] == pytest.approx(target, rel=1e-9)
         assert (loss.values[draw, :-1] > target).all()
 

@@ -207,6 +207,25 @@ def forecast(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
 
 
 @consumer
+def why(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
+    """The parts of a row's variance add up to that of the forecast's own draws."""
+    if isinstance(fit, bl.PointFit):
+        return fit.predict(rows)  # without draws; the command refuses it
+    for kind in ("latent", "predictive"):
+        made = fit.forecast(rows, seed=3, kind=kind)
+        found = made.variance()
+        np.testing.assert_allclose(found.drop(columns="sd").sum(axis=1), 1, rtol=1e-9)
+        # A pool's forecast takes some of its members' draws, here 100 of each.
+        near = 0.25 if isinstance(fit, bl.Pool) else 1e-9
+        np.testing.assert_allclose(found["sd"], np.log(made.samples).std(0), rtol=near)
+        assert (found["noise"] == 0).all() == (kind == "latent")
+        assert (found["law"] > 0).all() == isinstance(fit, bl.Pool)
+    drifts = any(member.law.deviations for member in fit.members.values())
+    assert (found["discrepancy"] != 0).any() == drifts
+    return found.to_numpy()
+
+
+@consumer
 def shown(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
     """Text names the law; the document is JSON."""
     assert str(fit)
@@ -281,15 +300,18 @@ def plan(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
 
 @consumer
 def derive(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
-    """The best split of a budget against a grid of splits."""
-    found = bl.derive.compute_optimal(fit, 1e21, search=(1, 1e3), **case.replay)
+    """The best split of a budget against a grid of splits; the rule of the law is a power."""
+    rule = bl.derive.compute_optimal(fit, [1e19, 1e21], search=(1e-3, 1e6), **case.replay)
+    assert (rule.with_drift is None) == (not fit.law.deviations)
+    found = bl.derive.compute_optimal(fit, 1e21, search=(1, 1e3), drift=True, **case.replay)
     ratio = np.geomspace(1, 1e3, 400)
     params = np.sqrt(1e21 / 6 / ratio)
     splits = pd.DataFrame({"params": params, "tokens": ratio * params}).assign(**case.replay)
     least, best = fit.latent(splits).min(1), found.draws.loss.values[:, 0]
     assert (best <= least * (1 + 1e-4)).all()
     np.testing.assert_allclose(best, least, rtol=1e-3)  # a walk may bend between splits
-    return {name: values.values for name, values in found.draws.items()}
+    both = {f"rule {name}": values.values for name, values in rule.draws.items()}
+    return both | {name: values.values for name, values in found.draws.items()}
 
 
 @consumer

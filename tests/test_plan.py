@@ -912,6 +912,61 @@ def test_a_choice_of_ones_own_and_a_cap(found):
     assert found.within(tokens=found.tokens).p_both >= 0.9 - 2 / 400  # one or two draws
 
 
+# -- a fixed budget -------------------------------------------------------------------------------
+
+RATIOS = np.linspace(0.005, 0.995, 1981)
+
+
+def least_of_brute_force(problem, budget, confidence):
+    """Least ratio of a fine grid at which enough draws keep the limits, and the largest share."""
+    shares = problem.held(np.array([budget]), RATIOS)[0] / problem.draws
+    enough = shares >= confidence - 1e-9
+    return RATIOS[enough.argmax()] if enough.any() else np.inf, shares.max()
+
+
+@pytest.mark.parametrize("noise", ["latent", "predictive"])
+@pytest.mark.parametrize("max_loss", [None, 1.85])
+def test_at_a_fixed_budget_the_least_replay_keeps_the_limits(fits, noise, max_loss):
+    asked = LIMITS | {"baseline": BASE, "max_loss": max_loss, "noise": noise, "atpp": 20.0}
+    found = plan(**accepted(**fits), **asked)
+    assert found.atpp == pytest.approx(20.0)
+    assert found.status.startswith("feasible")
+    assert found.p_both >= found.confidence
+    expected, _ = least_of_brute_force(found.problem, np.log(20.0), found.confidence)
+    assert found.replay == pytest.approx(expected, abs=6e-4)
+    assert found.replay <= expected
+    by_confidence = found.frontier([0.5, 0.8, 0.9])["replay"]
+    assert (by_confidence.diff()[1:] >= 0).all()
+    document = found.to_dict()
+    assert document["limits"]["atpp"] == 20.0
+    assert document["limits"]["max_loss"] == max_loss
+    text = " ".join(str(found).split())
+    assert "at 20 ATPP, the least replay with" in text
+    assert "Target loss at this budget and replay: median" in text
+    assert ("P(target)" in text) == (max_loss is not None)
+
+
+def test_at_a_fixed_budget_without_limits_the_replay_of_the_best_loss(fits):
+    asked = LIMITS | {"baseline": BASE, "max_loss": None, "max_forgetting": None, "atpp": 20.0}
+    found = plan(**accepted(**fits), **asked)
+    losses = found.problem.targets[0].value([np.log(20.0)], RATIOS)[0]
+    stated = np.sort(losses, axis=-1)[:, found.problem.rank - 1]
+    assert found.replay == pytest.approx(RATIOS[stated.argmin()], abs=6e-4)
+    assert found.target_loss()[3] == pytest.approx(stated.min(), rel=1e-3)
+    assert "the least target loss that holds with probability 90 %" in " ".join(str(found).split())
+    assert found.sensitivity().empty
+
+
+def test_a_fixed_budget_that_keeps_no_limit_says_the_best_probability(fits):
+    asked = LIMITS | {"baseline": BASE, "max_loss": None, "max_forgetting": -0.2, "atpp": 20.0}
+    found = plan(**accepted(**fits), **asked)
+    _, most = least_of_brute_force(found.problem, np.log(20.0), found.confidence)
+    assert (found.status, found.atpp) == ("infeasible", np.inf)
+    assert found.best.p_both == pytest.approx(most, abs=1 / found.draws)
+    assert "no replay ratio at this budget meets the limits" in found.verdict
+    assert f"at most {100 * found.best.p_both:.1f} %" in found.verdict
+
+
 # -- mistakes -------------------------------------------------------------------------------------
 
 TWO = {"source": lambda fits: [fits["source"]] * 2}
@@ -921,6 +976,8 @@ UNSURE = {"source": lambda fits: replace(fits["source"], convergence=replace(GOO
 MISTAKES = [
     ({"confidence": 1.0}, "confidence=1 is not between 0 and 1"),
     ({"confidence": 90}, "confidence=90 is not between 0 and 1"),
+    ({"max_loss": None}, r"a plan needs max_loss .*or a fixed budget \(atpp=8\)"),
+    ({"atpp": -8.0}, "atpp=-8: give a positive number"),
     ({"params": 0}, "params=0: give a positive number"),
     ({"ptpp": None}, "a plan needs ptpp="),
     ({"max_loss": np.inf}, "max_loss=inf: give a positive number"),

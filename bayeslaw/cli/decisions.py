@@ -202,6 +202,11 @@ def plan(
         "Posterior of the source domain; may be repeated.", metavar="POSTERIOR"
     ),
     limits: Limits,
+    atpp: float | None = option(
+        "A fixed budget, ATPP: the least replay that meets the limits given, or without limits the "
+        "replay of the best target loss.",
+        metavar="ATPP",
+    ),
     confidence: float = option("Probability to meet all limits.", default=opt.CONFIDENCE),
     noise: Literal["predictive", "latent"] | None = option(
         "Limits on measured losses of a new run, the default, or on latent losses."
@@ -238,6 +243,8 @@ def plan(
     tested = None if backtest is None else bl.read_backtest(backtest)
     if explore is not None and max(map(len, (target or [], source or []))) > 1:
         raise BayeslawError("--explore shows one target and one source; give no more.")
+    if explore is not None and atpp is not None:
+        raise BayeslawError("--explore shows budgets to choose from; leave out --atpp.")
     how = "write it as 0.3 or 0.1,0.2"
     settings: dict[str, Any] = {
         "confidence": confidence,
@@ -247,7 +254,7 @@ def plan(
     }
     accepted: Any = {"unconverged": allow_unconverged, "beyond_evidence": beyond_evidence}
     fits, quoted = {"target": target, "source": source}, None
-    _check_asked(example, fits, limits, backtest)
+    _check_asked(example, fits, limits, backtest, atpp)
     if explore is not None:  # after the complaints about options, which no extra changes
         from bayeslaw.reporting.pages import check_plotly
 
@@ -261,7 +268,7 @@ def plan(
         }
         baselines = [_baseline(text) for text in limits.baseline or []]
         first = baselines[0] if len(baselines) == 1 else baselines or None
-        arguments = vars(limits) | {"baseline": first} | settings
+        arguments = vars(limits) | {"baseline": first, "atpp": atpp} | settings
         planned = bl.plan(target=loaded["target"], source=loaded["source"], **arguments)
         if tested is not None and 0 < (chosen := planned.chosen or planned).tokens < math.inf:
             run = planned.run.row.assign(tokens=chosen.tokens, replay=chosen.replay)
@@ -282,15 +289,17 @@ def _check_asked(
     fits: Mapping[str, list[Path] | None],
     limits: Limits,
     backtest: Path | None,
+    atpp: float | None,
 ) -> None:
     """Refuse options beside --example; without it, name those that a plan needs."""
     limited = vars(limits)
     if example is not None:
         others = {name: value for name, value in limited.items() if name != "relative"}
-        others |= {"backtest": backtest, "absolute": not limits.relative}
+        others |= {"backtest": backtest, "absolute": not limits.relative, "atpp": atpp}
         opt.refuse("on --example", **fits, **others)
         return
-    needed = {**fits, **{name: limited[name] for name in opt.NEEDED}}
+    names = opt.NEEDED if atpp is None else ("params",)
+    needed = {**fits, **{name: limited[name] for name in names}}
     if missing := [name for name, value in needed.items() if value in (None, [])]:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
         raise BayeslawError(f"a plan needs {options} (or --example paper).")

@@ -44,6 +44,10 @@ def forecast(
     kind: Literal["predictive", "latent"] = option(
         "Posterior predictive, or latent loss without noise.", default="predictive"
     ),
+    why: bool = option(
+        "Take the variance of each row apart: law, parameters, discrepancy, effects, noise.",
+        default=False,
+    ),
     out: Path | None = output("Write the bands (CSV or Parquet).", *opt.TABLES),
     register: Path | None = output(
         "Register the forecast in a new file (JSON), for `bayeslaw verify`.",
@@ -82,6 +86,8 @@ def forecast(
 
     bands = opt.band_levels(levels)
     _refuse_unused(register, register_draws, method, kind, levels, accuracy, pairs)
+    if why and method != "nuts":
+        raise BayeslawError(f"--why takes bands apart, which --method {method} does not have.")
     measured = None if accuracy is None else read_pairs(accuracy, pairs, **choice.unit)
     if measured is not None and choice.rows is None and opt.is_posterior(source):
         choice = replace(choice, loss_unit=None, bytes_per_token=None)  # they are of the pairs
@@ -108,7 +114,7 @@ def forecast(
         sha256 = records.register(predicted, register, draws=register_draws)
         notes = [f"registered {register}, SHA-256 {sha256}"]
     quoted = None if tested is None else tested.looking(fitted.table, rows.frame)
-    shown = predicted.shown(bands)
+    shown = predicted.shown(bands, why=why)
     title = f"Forecast of {rows}:{shown.title.partition(':')[2]}"
     whole = replace(shown, title=title)
     whole += shown_scores(bl.score(predicted, rows)) if "loss" in rows.frame else NO_SCORES

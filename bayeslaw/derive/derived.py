@@ -118,6 +118,9 @@ class Derived(Showing):
         Where the cases lie beside the rows of each fit, as `bayeslaw.locate` gives it: rows that
         were asked for, or the split of a budget at the median of the draws. Of a single fit the
         name is empty.
+    with_drift : Derived or None
+        The same numbers where exponents drift as in forecasts, if those of `draws` are a rule with
+        constant exponents.
     """
 
     draws: xr.Dataset = field(repr=False)
@@ -126,6 +129,7 @@ class Derived(Showing):
     notes: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     places: Places = field(default_factory=dict, repr=False)
+    with_drift: "Derived | None" = field(default=None, repr=False)
 
     def to_frame(self, levels: Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
         """Median and central credible intervals of each number and case.
@@ -141,7 +145,8 @@ class Derived(Showing):
             One row per number and case: `quantity`, the columns of `cases`, `median`, a lower and
             an upper column per level, `unit`, `determined`, and fractions of the draws:
             `infinite`, `undefined` and `at_bound`; of a single fit `position` and `decades` of
-            `places`. Quantiles are over the draws where the number is
+            `places`; of a rule also `drift_median`, `drift_lower_90` and so on, and
+            `drift_determined`, of `with_drift`. Quantiles are over the draws where the number is
             defined, infinite ones included. A number is not determined if the ends of its 90 %
             interval differ in sign or by a factor of 10 or more.
         """
@@ -155,20 +160,24 @@ class Derived(Showing):
             for case, asked in enumerate(self.cases.to_dict("records")):
                 values = numbers.values[:, case]
                 low, high = interval(values, 0.9)
-                near, far = sorted((abs(low), abs(high)))
                 row = {"quantity": name, **asked, "median": quantile(values, 0.5)}
                 for level in levels:
                     row |= dict(zip(band_columns(level), interval(values, level), strict=True))
                 row |= {
                     "unit": numbers.attrs["units"],
-                    "determined": low == high or (low * high > 0 and far < DETERMINED * near),
+                    "determined": determined(low, high),
                     "infinite": float(np.isinf(values).mean()),
                     "undefined": float(np.isnan(values).mean()),
                     "at_bound": float(on_bound[:, case].mean()),
                     **marks[case],
                 }
                 rows.append(row)
-        return marked(pd.DataFrame(rows), self.failures)
+        frame = pd.DataFrame(rows)
+        if self.with_drift is not None:
+            drift = self.with_drift.to_frame(levels)
+            ends = [end for level in levels for end in band_columns(level)]
+            frame = frame.join(drift[["median", *ends, "determined"]].add_prefix("drift_"))
+        return marked(frame, self.failures)
 
     def shown(self, levels: Sequence[float] = BAND_LEVELS) -> Shown:
         """Medians and credible intervals, with the notes.
@@ -191,6 +200,11 @@ class Derived(Showing):
         for n, head in names.items():
             low, high = (frame[f"{end}_{n}"].map(number) for end in ("lower", "upper"))
             columns[head] = low + " – " + high
+        if self.with_drift is not None and names:
+            level = max(names, key=float)
+            low, high = (frame[f"drift_{end}_{level}"].map(number) for end in ("lower", "upper"))
+            known = frame["drift_determined"]
+            columns[f"{level} % with drift"] = (low + " – " + high).where(known, "not determined")
         columns[" "] = frame.apply(remark, axis=1)
         if not columns[" "].any():
             del columns[" "]
@@ -204,6 +218,7 @@ class Derived(Showing):
         document = {"numbers": frame.to_dict("records"), "notes": list(self.notes)}
         document |= {"evidence": evidence}
         title = TITLES.get(str(next(iter(self.draws.data_vars))), "")
+        title += ": the law's rule" * (self.with_drift is not None)
         return Shown(title, blocks, document)
 
     def write(self, path: str | Path, levels: Sequence[float] = BAND_LEVELS) -> None:
@@ -228,6 +243,12 @@ def quantile(values: Floats, q: float) -> float:
 
 def interval(values: Floats, level: float) -> tuple[float, float]:
     return quantile(values, (1 - level) / 2), quantile(values, (1 + level) / 2)
+
+
+def determined(low: float, high: float) -> bool:
+    """Whether a number with these ends of its 90 % interval counts as determined."""
+    near, far = sorted((abs(low), abs(high)))
+    return low == high or (low * high > 0 and far < DETERMINED * near)
 
 
 def marked(frame: pd.DataFrame, failures: Sequence[str]) -> pd.DataFrame:

@@ -21,6 +21,7 @@ from bayeslaw.common.errors import BayeslawError, FitError, LawError, TableWarni
 from bayeslaw.common.formatting import percent
 from bayeslaw.common.progress import step
 from bayeslaw.derive.derived import LEAST_SHOWN_SHARE, Derived, checked, derived, placed, quantile
+from bayeslaw.derive.without_drift import spread_draws, without_drift
 from bayeslaw.inference.pools import pair_draws, role_of
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.steps import Departure, Factor
@@ -42,6 +43,10 @@ REACHED = "searched {:.3g} to {:.3g} FLOPs"
 # draws of Gadre's RefinedWeb a quarter did at a hundredth of the least budget.
 FLOPS_REACH = (1.0, 1e9)
 """Budgets searched for a loss, over the least and the greatest budget of the training rows."""
+RULE = (
+    "rule: the law with constant exponents that is nearest to the fitted losses, draw by draw; its "
+    "interval holds if the law does. With drift: exponents vary as in forecasts"
+)
 RATIO_STEP, FLOPS_STEP = 0.15, 1.0
 """Distance of grid points in log(D / N) and log C."""
 REFINED = 41
@@ -209,7 +214,10 @@ def budgets_of(
     replay: float | None = None,
     ptpp: float | None = None,
     draws: Ints | slice = slice(None),
+    *,
+    drift: bool = True,
 ) -> Budgets:
+    """Budgets under some draws; without `drift`, under the law nearest to each, at most 1000."""
     if lacking := {"params", "tokens"} - set(posterior.law.columns):
         raise LawError(
             f"law {posterior.law.name} does not depend on {', '.join(sorted(lacking))}; "
@@ -219,8 +227,12 @@ def budgets_of(
     least, most = flops[0] / FLOPS, flops[1] / FLOPS
     params = (math.sqrt(least / high), math.sqrt(most / low))
     tokens = (math.sqrt(least * low), math.sqrt(most * high))
-    law = law_of(posterior, params, tokens, replay, ptpp)
-    return Budgets(law.take(draws), search, replay, ptpp)
+    law = law_of(posterior, params, tokens, replay, ptpp).take(draws)
+    if not drift:
+        chosen = np.arange(posterior.count)[draws]
+        nearest = without_drift(posterior, chosen[spread_draws(len(chosen))])
+        law = replace(nearest, law=nearest.law.without(Factor))
+    return Budgets(law, search, replay, ptpp)
 
 
 def training_flops(fit: Posterior) -> Floats:
@@ -248,8 +260,14 @@ def compute_optimal(
     search: Range | None = None,
     replay: float | None = None,
     ptpp: float | None = None,
+    drift: bool = False,
 ) -> Derived:
     """Compute-optimal model size and tokens of a budget, and the loss there.
+
+    By default it is the law's own rule. With a discrepancy, exponents drift, and the best split
+    wiggles with the budget; the rule is that of the law with constant exponents that is nearest to
+    each draw's losses at the fitted rows (`bayeslaw.derive.without_drift`). Its interval holds if
+    the law does. The split whose exponents drift as in forecasts is beside it, in `with_drift`.
 
     Parameters
     ----------
@@ -264,6 +282,8 @@ def compute_optimal(
         of the fitted rows, and .83 decades beyond: as far as bands were tested along D.
     replay, ptpp : float, optional
         Replay ratio, and pre-training tokens per parameter, of a law that depends on them.
+    drift : bool
+        Whether exponents drift, as in forecasts; then there is no rule.
 
     Returns
     -------
@@ -304,7 +324,16 @@ def compute_optimal(
     checked(posterior)
     check_budgets([posterior], asked)
     ends = (min(asked) / math.sqrt(span), max(asked) * math.sqrt(span))
-    budgets = budgets_of(posterior, ends, search, replay, ptpp)
+    drifting = bool(posterior.law.deviations)
+    rule = drifting and not drift
+    beside = None
+    if rule:
+        with warnings.catch_warnings():  # of its splits, those of the rule are judged
+            warnings.simplefilter("ignore", TableWarning)
+            beside = compute_optimal(
+                posterior, asked, span=span, search=search, replay=replay, ptpp=ptpp, drift=True
+            )
+    budgets = budgets_of(posterior, ends, search, replay, ptpp, drift=not rule)
     # At the ends of the span and in the middle: with kinks, a mean slope over the span is
     # determined where a derivative jumps.
     shifts = np.log(span) * np.array([-0.5, 0.0, 0.5])
@@ -329,9 +358,11 @@ def compute_optimal(
     bounded = {name: at_low | at_high if "exponent" in name else at_bound for name in numbers}
     notes = [budgets.searched, *on_bound(budgets, asked, log_ratio)]
     notes.append(f"exponents: mean slopes over a factor {span:g} of budget")
+    notes += [RULE] * rule
     cases = pd.DataFrame({"flops": asked})
     places = {"": splits(posterior, budgets, asked, log_ratio)}
-    return derived(numbers, cases, [posterior], at_bound=bounded, notes=notes, places=places)
+    made = derived(numbers, cases, [posterior], at_bound=bounded, notes=notes, places=places)
+    return replace(made, with_drift=beside)
 
 
 def splits(

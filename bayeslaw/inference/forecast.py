@@ -17,6 +17,7 @@ from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitted import FittedLaw
+from bayeslaw.inference.variance import parts_of, shares, shares_table
 from bayeslaw.laws.steps import ANNEALED, RATE_COLUMN, UNIQUE
 from bayeslaw.model import effects
 from bayeslaw.tables.hull import evidence, in_words, locate
@@ -208,6 +209,43 @@ class Forecast(Showing):
             parts.append(rows.assign(**band, **marks))
         return pd.concat(parts, ignore_index=True)
 
+    def variance(self) -> pd.DataFrame:
+        """Where the variance of each row comes from: why a band is as wide as it is.
+
+        The log loss of a row is a sum of parts, draw by draw, and the share of a part is its
+        covariance with the sum over the variance of the sum. Shares add up to 1; one is negative if
+        other parts offset it. The variance between the members of a pool is that of their means.
+
+        Returns
+        -------
+        DataFrame
+            One row per row of the forecast: `sd`, the standard deviation of the log loss, which is
+            relative; and the shares of `law`, which of a pool's laws is right, `parameters` and
+            `discrepancy` of the laws, the effects of `size`, `base` and `run` (with other levels),
+            and `noise`. NaN where losses are not finite.
+
+        Raises
+        ------
+        TableError
+            If the forecast comes without its fits.
+
+        Examples
+        --------
+        >>> table = bl.example_table()  # doctest: +SKIP
+        >>> fit.forecast(table).variance()  # doctest: +SKIP
+        """
+        if not self.fits:
+            raise TableError("this forecast comes without its fits; forecast again from them.")
+        members = self._weighted()
+        return shares(
+            [(w, parts_of(fit, self.frame, self.kind, self.seed)) for w, fit in members],
+            self.frame.index,
+        )
+
+    def _weighted(self) -> list[tuple[float, FittedLaw]]:
+        """The fits with their weights."""
+        return [(1.0, fit) for fit in self.fits.values()]
+
     def to_frame(self, levels: Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
         """The rows of the forecast with their bands.
 
@@ -222,13 +260,15 @@ class Forecast(Showing):
             frame = pd.concat([frame, inside(frame, levels)], axis=1)
         return frame.assign(**self._marks())
 
-    def shown(self, levels: Sequence[float] = (0.5, 0.9)) -> Shown:
+    def shown(self, levels: Sequence[float] = (0.5, 0.9), *, why: bool = False) -> Shown:
         """Median and bands of each row beside its loss, and where the rows lie.
 
         Parameters
         ----------
         levels : sequence of float
             Probabilities of the bands.
+        why : bool
+            Whether to take the variance of each row apart; see `variance`.
         """
         frame, rows = self.to_frame(levels), len(self.frame)
         measured = "loss" in frame
@@ -263,6 +303,13 @@ class Forecast(Showing):
             told = [*[c for c in ("run", "base") if c in frame][:1], *told]
         blocks.append(band_table(frame, told, levels))
         blocks += [inside_words(frame, levels)] if measured else []
+        apart: dict[str, object] = {}
+        if why:
+            variance = self.variance()
+            labelled = pd.concat([frame[told], variance], axis=1).reset_index(drop=True)
+            labels: dict[str, Format] = {c: count for c in told if c not in LABEL_COLUMNS}
+            blocks.append(shares_table(labelled, labels))
+            apart = {"variance": variance.to_dict("records")}
         document = {
             "kind": self.kind,
             "levels": list(levels),
@@ -270,6 +317,7 @@ class Forecast(Showing):
             "evidence": far or None,
             "synthetic": self.synthetic,
             "rows": frame.to_dict("records"),
+            **apart,
         }
         figures = ("observed", "coverage") if measured else ()
         title = f"Forecast of {rows} row{'s' * (rows != 1)}: {kind}, nats per token"

@@ -17,6 +17,7 @@ from bayeslaw.common.shown import Note, Showing, Shown
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference import storage
 from bayeslaw.inference.convergence import Convergence
+from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.inference.forecast import BAND_LEVELS, Forecast
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
@@ -51,6 +52,9 @@ class StackedForecast(Forecast):
         weights = np.array(list(self.weights.values()))[:, None]
         mean = (weights * medians).sum(0)
         return np.asarray(np.sqrt((weights * (medians - mean) ** 2).sum(0)))
+
+    def _weighted(self) -> list[tuple[float, FittedLaw]]:
+        return [(weight, self.fits[name]) for name, weight in self.weights.items()]
 
     def to_frame(self, levels: Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
         """Like `Forecast.to_frame`, with the column `between`."""

@@ -21,20 +21,17 @@ from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Fit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import error_draws, new_size_effects, too_few_sizes
+from bayeslaw.inference.variance import latent_parts, shares
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.steps import Departure, Factor, Repetition
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model import effects
-from bayeslaw.model.effects import BASE
 from bayeslaw.planning.grid import Curve, LawDraws
 from bayeslaw.planning.problem import Deviations
 from bayeslaw.tables.hull import MEASURED_DECADES, evidence, farthest, locate, of_measured
 from bayeslaw.tables.table import grid
 from bayeslaw.tables.validation import COVARIATES
 
-PARTS = ("law", "parameters", "discrepancy", "size", "base", "run", "noise")
-"""Sources of variance: which law of a pool is right, its parameters and discrepancy, the effects of
-a new size, of the base and of the run (and of any other level), and measurement noise."""
 NEW_BASE = "new"
 """In place of the label of a base: one without rows."""
 BASE_COVARIATES = ("start", "deviation")
@@ -235,57 +232,22 @@ def spread(
     tokens: float,
     replay: float,
 ) -> pd.DataFrame:
-    """Shares of the variance of the measured log loss of a planned run.
+    """`bayeslaw.inference.variance.shares` of a planned run, a row per domain but point fits.
 
-    The log loss is a sum of parts; the share of a part is its covariance with the sum over the
-    variance of the sum. Shares sum to 1, and one is negative if its part is offset by the others.
-
-    One row per domain, point fits left out: `sd`, the standard deviation of log loss, and the
-    shares of `PARTS`. `deviations` and `streams` are those of `fits`; see
-    `bayeslaw.planning.planner.Request`.
+    `deviations` and `streams` are those of `fits`; see `bayeslaw.planning.planner.Request`.
     """
-    row, domains = run.row.assign(tokens=tokens, replay=replay), {}
+    row, domains = run.row.assign(tokens=tokens, replay=replay), []
     for (name, fit), noise, stream in zip(fits.items(), deviations, streams, strict=True):
-        if not fit.members:
-            continue
-        parts = {part: np.zeros(fit.count) for part in PARTS}
-        for member, draws, at in fit.by_member():
-            with np.errstate(invalid="ignore", divide="ignore"):
-                latent = _latent_parts(member, row, [run.seed, stream])
-            for part, values in latent.items():
-                parts[part][at] = values[draws]
-            # By what the members of a pool differ on average is the share of the law.
-            centre = parts["parameters"][at].mean() + parts["discrepancy"][at].mean()
-            parts["law"][at] = centre
-            for part in ("parameters", "discrepancy"):
-                parts[part][at] -= parts[part][at].mean()
-        for part, values in noise.parts.items():
-            parts[part if part in PARTS else "run"] += values
-        total = np.sum(list(parts.values()), axis=0)
-        variance = total.var()
-        if not np.isfinite(variance):  # far outside the rows, where a law's loss is not positive
-            continue
-        shares = {part: np.cov(v, total, ddof=0)[0, 1] / variance for part, v in parts.items()}
-        domains[name] = {"sd": float(np.sqrt(variance))} | shares
-    return pd.DataFrame.from_dict(domains, orient="index")
-
-
-def _latent_parts(fit: Posterior, row: pd.DataFrame, seed: Sequence[int]) -> dict[str, Floats]:
-    """Parts of the latent log loss that vary, each of shape (draws,)."""
-    q, plain = fit.values(), fit.law.without_discrepancy
-    p, x = plain.amounts(q, fit.at), fit.covariates(row)
-    middle = {name: np.median(v, axis=0) if np.ndim(v) > 1 else v for name, v in x.items()}
-
-    def log_loss(x: Mapping[str, Floats]) -> Floats:
-        return np.log(np.broadcast_to(plain.loss(p, x, fit.at), (fit.count, 1)))[:, 0]
-
-    law, fitted = log_loss(middle), log_loss(x)
-    return {
-        "parameters": law,
-        BASE.name: fitted - law,
-        "discrepancy": np.log(fit.latent(row))[:, 0] - fitted,
-        "size": new_size_effects(fit, row, np.random.default_rng(seed))[:, 0],
-    }
+        members = []
+        for member, draws, at in fit.by_member() if fit.members else ():
+            rng = np.random.default_rng([run.seed, stream])
+            parts = {n: v[draws] for n, v in latent_parts(member, row, rng).items()}
+            for part, values in noise.parts.items():
+                parts[part] = parts.get(part, 0.0) + values[at, None]
+            members.append((len(at), parts))
+        domains += [shares(members, pd.Index([name]))] if members else []
+    # Far outside the rows a law's loss is not positive.
+    return pd.concat([pd.DataFrame(), *domains]).dropna()
 
 
 def common_ranges(fits: Sequence[Fit]) -> dict[str, tuple[float, float]]:

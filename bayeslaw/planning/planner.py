@@ -75,8 +75,9 @@ def plan(
     source: Fit | Sequence[Fit],
     params: float,
     ptpp: float | None = None,
-    max_loss: float | Sequence[float],
-    max_forgetting: float | Sequence[float],
+    max_loss: float | Sequence[float] | None = None,
+    max_forgetting: float | Sequence[float] | None = None,
+    atpp: float | None = None,
     baseline: Baseline | Sequence[Baseline] = None,
     base: str | None = None,
     unique_tokens: float | None = None,
@@ -95,6 +96,9 @@ def plan(
     runs that meet the limits, those as near to the fitted rows as bands were ever measured come
     first.
 
+    At a fixed budget `atpp`, the least replay ratio that meets the limits given is sought; without
+    any limit, the ratio whose target loss, as it holds with probability `confidence`, is least.
+
     Parameters
     ----------
     target, source : Posterior, Pool or PointFit, or a sequence of them
@@ -106,10 +110,12 @@ def plan(
         Its pre-training tokens per parameter. By default the only value in the tables, if there is
         one; not needed where no law knows it.
     max_loss : float, or a sequence of them
-        Limit of the loss of each target, nats per token.
+        Limit of the loss of each target, nats per token; may be left out with `atpp`.
     max_forgetting : float, or a sequence of them
         Limit of the rise of the source loss over `baseline`: a fraction of the baseline, at most 1,
-        or nats per token; of several sources, one each.
+        or nats per token; of several sources, one each. May be left out with `atpp`.
+    atpp : float, optional
+        A fixed budget, adaptation tokens per parameter.
     baseline : float, (float, float), "asymptote" or "law", optional
         Source loss of the un-adapted model: a measured loss in nats per token, or that and its
         standard deviation; the least loss that pure replay can reach; or the source law's loss
@@ -185,6 +191,7 @@ def plan(
         relative=relative,
         ratios=REPLAY_RATIOS if replay_grid is None else replay_ratios(replay_grid),
         noise=noise,
+        atpp=atpp,
     )
     run, fits, ratios = request.run, list(request.fits.values()), request.ratios
     unconverged = tuple(failure for fit in fits for failure in fit.require_converged())
@@ -299,6 +306,7 @@ class Request:
     confidence: float
     relative: bool
     noise: str
+    atpp: float | None
     baseline: str
     base: str
     far: RegularGridInterpolator | None
@@ -317,14 +325,15 @@ class Request:
             Limit(curve, most, silent, draws, start, self.relative and start is not None)
             for curve, most, draws, start in zip(curves, self.most, places, starts, strict=True)
         ]
-        return Problem(tuple(limits), self.confidence)
+        fixed = None if self.atpp is None else math.log(self.atpp)
+        return Problem(tuple(limits), self.confidence, fixed=fixed)
 
 
 def requested(
     target: Fit | Sequence[Fit],
     source: Fit | Sequence[Fit],
-    max_loss: float | Sequence[float],
-    max_forgetting: float | Sequence[float],
+    max_loss: float | Sequence[float] | None,
+    max_forgetting: float | Sequence[float] | None,
     baseline: Baseline | Sequence[Baseline],
     run: PlannedRun,
     *,
@@ -332,6 +341,7 @@ def requested(
     confidence: float,
     relative: bool,
     noise: str | None,
+    atpp: float | None = None,
 ) -> Request:
     """Check the arguments of `bayeslaw.plan`, and find the base and the baselines."""
     targets, sources = (
@@ -341,8 +351,18 @@ def requested(
     for fit in fits:
         if not isinstance(fit, PointFit):
             with_draws(fit, "plan")
+    if atpp is None and (max_loss is None or max_forgetting is None):
+        lacking = "max_loss" if max_loss is None else "max_forgetting"
+        raise BayeslawError(
+            f"a plan needs {lacking} ({argument(lacking, 0.02 if 'f' in lacking else 1.8)}), or a "
+            f"fixed budget ({argument('atpp', 8)})."
+        )
+    if atpp is not None and max_loss is None and max_forgetting is None and len(targets) > 1:
+        raise BayeslawError("without limits, the best loss is of one target; give one, or limits.")
+    # A limit that is not given always holds.
     losses, rises = (
-        np.atleast_1d(np.asarray(x, float)).tolist() for x in (max_loss, max_forgetting)
+        np.atleast_1d(np.asarray(x, float)).tolist() if x is not None else [math.inf] * len(those)
+        for x, those in ((max_loss, targets), (max_forgetting, sources))
     )
     given: list[Any] = baseline if isinstance(baseline, list) else [baseline]
     given = given * len(sources) if given == [None] else given
@@ -360,7 +380,9 @@ def requested(
     if not targets or len(targets) != len(losses):
         few = f"{len(targets)} targets and {len(losses)} limits max_loss"
         raise BayeslawError(f"{few}; give each target its own.")
-    _check_numbers(run, losses, rises, confidence, relative)
+    given_losses = [] if max_loss is None else losses
+    given_rises = [] if max_forgetting is None else rises
+    _check_numbers(run, given_losses, given_rises, confidence, relative, atpp)
     _check_fits(targets, sources, run, ratios)
     # A law that was fitted to one ratio knows no other.
     fixed = {law.held["replay"] for law in laws_of(*fits) if "replay" in law.held}
@@ -384,6 +406,9 @@ def requested(
     several = {"max_loss": losses, "max_forgetting": rises, "baseline": [*levels]}
     limits = {name: getattr(run, name) for name in ("params", "ptpp", "base", "unique_tokens")}
     limits |= {name: each[0] if len(each) == 1 else each for name, each in several.items()}
+    limits |= {"max_loss": None} if max_loss is None else {}
+    limits |= {"max_forgetting": None} if max_forgetting is None else {}
+    limits |= {"atpp": atpp} if atpp is not None else {}
     starts = [baseline_draws(*pair, run) for pair in zip(levels, sources, strict=True)]
     return Request(
         fits=named,
@@ -396,6 +421,7 @@ def requested(
         confidence=confidence,
         relative=relative,
         noise=noise,
+        atpp=atpp,
         baseline="; ".join(dict.fromkeys(texts)),
         base=base,
         far=farness(named, run),
@@ -403,10 +429,15 @@ def requested(
 
 
 def _check_numbers(
-    run: PlannedRun, losses: list[float], rises: list[float], confidence: float, relative: bool
+    run: PlannedRun,
+    losses: list[float],
+    rises: list[float],
+    confidence: float,
+    relative: bool,
+    atpp: float | None,
 ) -> None:
     """Raise `BayeslawError` unless all numbers are in range."""
-    positive = [("params", run.params, ""), ("ptpp", run.ptpp, "")]
+    positive = [("params", run.params, ""), ("ptpp", run.ptpp, ""), ("atpp", atpp, "")]
     positive += [("max_loss", loss, "") for loss in losses]
     positive.append(("unique_tokens", run.unique_tokens, " of tokens"))
     for name, value, of_what in positive:
@@ -664,6 +695,8 @@ def _search(problem: Problem, ratios: Floats) -> tuple[Choice, Choice | None]:
     if chosen is not INFEASIBLE:
         return chosen, None
     count, budget, ratio = likeliest(problem, ratios)
+    if count >= problem.rank and problem.fixed is not None:
+        return choice_at(problem, budget, ratio), None
     if count >= problem.rank:  # feasible between the nodes
         near = [np.array([budget - 0.5, budget]), np.array([ratio])]
         return choice_at(problem, *refined(problem, near, ratios[[0, -1]])), None

@@ -25,13 +25,15 @@ import numpy as np
 from scipy.ndimage import maximum_filter, minimum_filter
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
-from bayeslaw.planning.grid import BLOCK, BUDGETS, COARSE, Curve, first, search, spaced
+from bayeslaw.planning.grid import BLOCK, BUDGETS, COARSE, Curve, first, minima, search, spaced
 
 SEARCH_SPACING = (1e-4, 5e-6)
 """Spacing of log ATPP and of replay ratios at which a search in both ends."""
 MOST_ISLANDS, ISLAND_WIDTH = 3, 0.01
 """Most islands, and most gaps between nodes, that are searched; and difference in log ATPP of
 islands of which each may be the best."""
+FIXED_RATIOS = 397
+"""Replay ratios among which the likeliest is sought at a fixed budget."""
 NEVER = 1e6
 """Added to the excess of infeasible points, so that any feasible budget is better."""
 NORMAL_95 = 1.6449
@@ -121,6 +123,7 @@ class Problem:
     # Of log ATPP and replay ratio: positive where a run lies beyond the evidence; then no limit
     # counts as met. See `bayeslaw.planning.planned_run.farness`.
     beyond: Callable[[tuple[Floats, Floats]], Floats] | None = None
+    fixed: float | None = None  # log ATPP, if the budget is given and the least replay is sought
 
     @cached_property
     def targets(self) -> tuple[Limit, ...]:
@@ -256,8 +259,12 @@ def smallest(
     """Smallest log ATPP that meets all limits, and its replay ratio, for each of the confidences.
 
     Infinite where none does, and minus infinity where no tokens are needed. The default is the
-    problem's own confidence.
+    problem's own confidence. At a fixed budget, see `at_budget`.
     """
+    if problem.fixed is not None:
+        return [at_budget(replace(problem, confidence=c), ratios) for c in confidences] or [
+            at_budget(problem, ratios)
+        ]
     thinned = problem.coarse
     problems = [replace(problem, confidence=c) for c in confidences] or [problem]
     ranks = [replace(thinned, confidence=at.confidence).rank for at in problems]
@@ -269,6 +276,31 @@ def smallest(
         local = [refined(at, axes, ratios[[0, -1]]) for axes in starts]
         plans.append(min(local, key=lambda plan: plan[0], default=(math.inf, math.nan)))
     return plans
+
+
+def at_budget(problem: Problem, ratios: Floats) -> tuple[float, float]:
+    """The least replay ratio that meets all limits at the fixed budget; infinite if none does.
+
+    Without any limit it is the ratio at which the target loss that holds with the confidence is
+    least. The first place is the budget, as that of `smallest`.
+    """
+    budget, place = problem.fixed or 0.0, np.array([problem.fixed or 0.0])
+
+    def held(replay: Floats) -> Ints:
+        counts: Ints = problem.held(place, replay[:, 0])[0][:, None]
+        return counts
+
+    if any(limit.most < math.inf for limit in problem.limits):
+        (ratio,) = first(lambda replay: held(replay) >= problem.rank, ratios[:, None])
+    else:
+
+        def stated(replay: Floats) -> Floats:
+            loss = np.sort(problem.targets[0].value(place, replay[:, 0])[0], axis=-1)
+            return np.where(held(replay) > 0, loss[:, problem.rank - 1, None], np.inf)
+
+        ((ratio,), (least,)) = minima(stated, ratios[:, None], SEARCH_SPACING[1])
+        ratio = ratio if least < math.inf else math.inf
+    return (budget, float(ratio)) if ratio < math.inf else (math.inf, math.nan)
 
 
 def refined(problem: Problem, axes: Sequence[Floats], ends: Floats) -> tuple[float, float]:
@@ -302,6 +334,13 @@ def likeliest(problem: Problem, ratios: Floats, cap: float = math.inf) -> tuple[
 
     Of equally probable budgets it is the smallest.
     """
+    if problem.fixed is not None:
+        nodes = np.unique(np.r_[ratios, np.linspace(ratios[0], ratios[-1], FIXED_RATIOS)])
+        counts = problem.held(np.array([problem.fixed]), nodes)[0]
+        most = int(counts.argmax())  # of equal ones the least replay
+        if not counts[most] or problem.fixed > cap:
+            return 0, math.inf, math.nan
+        return int(counts[most]), problem.fixed, float(nodes[most])
     # The cap is a node of its own: often the likeliest choice spends all that is allowed.
     budgets = BUDGETS if cap == math.inf else np.append(BUDGETS[cap > BUDGETS], cap)
 

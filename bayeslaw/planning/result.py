@@ -13,6 +13,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.formatting import certain, count, digits, jsonable, percent
 from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
+from bayeslaw.inference.variance import shares_table
 from bayeslaw.laws.steps import epochs
 from bayeslaw.planning.grid import BUDGETS
 from bayeslaw.planning.planned_run import PlannedRun
@@ -191,12 +192,13 @@ class Plan(Choice):
         latent losses, and for the measured losses of a new run.
     spread : DataFrame
         Shares of the variance of the measured log losses there; see
-        `bayeslaw.planning.planned_run.spread`.
+        `bayeslaw.inference.variance`.
     base, baseline : str
         The base that the plan starts from, and what is known of it; the baseline of forgetting.
     limits : mapping
         Arguments that the plan was made for, by their names in `bayeslaw.plan`: `params`, `ptpp`,
-        `base`, `unique_tokens`, `max_loss`, `max_forgetting`, `relative`, `baseline`.
+        `base`, `unique_tokens`, `max_loss`, `max_forgetting`, `relative`, `baseline`, and `atpp` if
+        the budget was fixed. A limit that was not given is None.
         Several targets or sources have a list.
     binds : str
         If infeasible, the limits that cannot be met.
@@ -346,6 +348,11 @@ class Plan(Choice):
         if isinstance(self.problem.source.baseline, str):
             # It follows from the draws of the source: no measurement that could be off.
             del changes["baseline"]
+        if self.limits["max_forgetting"] is None:
+            changes.pop("baseline", None)
+        for name in ("max_loss", "max_forgetting"):
+            if self.limits[name] is None:
+                del changes[name]
         rows = []
         for name, change in changes.items():
             for by in (1 - change, 1 + change):
@@ -409,23 +416,23 @@ class Plan(Choice):
         words = "is infeasible"
         if math.isfinite(certain.atpp):
             words = f"fails with probability {certain.p_failure:.2f}"
-            if self.best is None and certain.atpp > 0:
+            if self.best is None and certain.atpp > 0 and self.problem.fixed is None:
                 words += f"; this plan has {self.atpp / certain.atpp:.2g} times its budget"
         # It compares budgets of plans, and here may be none.
-        price = f" {PRICE}" if self.best is None else ""
-        blocks.append(f"The deterministic plan ({self.point}) {words}.{price}")
+        price = f" {PRICE}" if self.best is None and self.problem.fixed is None else ""
+        if len(self._no_limits) < 2:
+            blocks.append(f"The deterministic plan ({self.point}) {words}.{price}")
         blocks += self._to_check()
         if len(self.spread):
-            shares = dict.fromkeys(map(str, self.spread.columns.drop("sd")), percent)
-            formats = {"sd": lambda sd: f"{100 * sd:.2g} %", **shares}
-            blocks.append(Table(self.spread, "Where its uncertainty comes from", formats))
+            blocks.append(shares_table(self.spread))
         # A table without a feasible budget has empty cells alone.
         if frontier["atpp"].map(math.isfinite).any():
             index = frontier["confidence"].map(lambda p: f"{100 * p:g} %")
             budgets = frontier[["atpp", "replay", "tokens", "flops"]].set_index(index)
             within = ", within the evidence" if self.problem.beyond else ""
-            blocks.append(budget_table(budgets, f"Smallest budget by confidence{within}"))
-        if sensitivity["atpp"].map(math.isfinite).any():
+            what = "Smallest budget" if self.problem.fixed is None else "Replay at this budget"
+            blocks.append(budget_table(budgets, f"{what} by confidence{within}"))
+        if len(sensitivity) and sensitivity["atpp"].map(math.isfinite).any():
             moved = sensitivity["moved"].map(lambda by: f" {100 * by:+.3g} %")
             rows = sensitivity[["atpp", "replay", "tokens", "flops", "held"]]
             rows = rows.set_index(sensitivity["quantity"] + moved).rename_axis(None)
@@ -445,8 +452,9 @@ class Plan(Choice):
         """
         if self.best is not None:
             within = " within the evidence" if self.problem.beyond else ""
+            what = "budget" if self.problem.fixed is None else "replay ratio at this budget"
             return (
-                f"{self.status}: no budget meets the limits with probability "
+                f"{self.status}: no {what} meets the limits with probability "
                 f"{100 * self.confidence:g} %; at most {100 * self.best.p_both:.1f} %{within}"
             )
         # A single draw has no other half.
@@ -538,12 +546,24 @@ class Plan(Choice):
             " and ".join(limit.text(limit.most) for limit in limits)
             for limits in (problem.targets, problem.sources)
         )
-        all_ = "both" if len(problem.limits) == 2 else "all"
+        stated = [f"target loss at most {losses} nats per token"]
+        stated += [f"forgetting at most {rises} over {level}{self.baseline}"]
+        given = [
+            text
+            for text, name in zip(stated, ("max_loss", "max_forgetting"), strict=True)
+            if limits[name] is not None
+        ]
+        asked = ", ".join(given)
+        if problem.fixed is not None:
+            asked = f"at {math.exp(problem.fixed):.4g} ATPP, the least replay with {asked}"
+        if not given:
+            asked = f"at {math.exp(problem.fixed or 0.0):.4g} ATPP, the replay with the least "
+            asked += f"target loss that holds with probability {100 * self.confidence:g} %"
+        all_ = {1: "", 2: "both "}.get(len(given) * len(problem.limits) // 2, "all ")
+        held = f", {all_}with probability {100 * self.confidence:g} %" if given else ""
         kinds = {"predictive": "measured losses of a new run", "latent": "latent losses, no noise"}
         lines = [
-            f"{self.model}: target loss at most {losses} "
-            f"nats per token, forgetting at most {rises} over {level}{self.baseline}, "
-            f"{all_} with probability {100 * self.confidence:g} %.",
+            f"{self.model}: {asked}{held}.",
             f"The limits are on {kinds[self.noise]}, with {self.base}.",
             f"{self.draws} draws, {self.pairing}.",
         ]
@@ -556,7 +576,14 @@ class Plan(Choice):
         unique = self.limits["unique_tokens"]
         if self.epochs is not None and unique is not None:
             blocks.append(f"{digits(self.epochs)} epochs of {count(unique)} new tokens.")
-        if self.error:
+        if self.problem.fixed is not None:
+            ends = [f"{loss:.4g}" for loss in self.target_loss()]
+            held = f"{100 * self.confidence:g}"
+            blocks.append(
+                f"Target loss at this budget and replay: median {ends[1]}, 90 % {ends[0]} to "
+                f"{ends[2]}; with probability {held} % at most {ends[3]} nats per token."
+            )
+        elif self.error:
             low, high = self.error["atpp_90"]
             blocks.append(
                 f"Monte Carlo error: ATPP ± {digits(self.error['atpp'])} (90 %: {digits(low)} to "
@@ -574,4 +601,24 @@ class Plan(Choice):
         elif self.measured != self.latent:
             rows[f"{name}, measured losses"] = self.measured
         rows |= {"beyond the evidence": self.cheaper, "within the evidence": self.likeliest}
-        return choice_table(rows | {"deterministic": self.deterministic})
+        table = choice_table(rows | {"deterministic": self.deterministic})
+        # The probability of a limit that was not given is 1, and says nothing.
+        unlimited = [SHOWN[f"p_{name}"] for name in self._no_limits]
+        unlimited += [SHOWN["p_both"]] * bool(unlimited)
+        return replace(table, frame=table.frame.drop(columns=unlimited))
+
+    @property
+    def _no_limits(self) -> list[str]:
+        names = {"target": "max_loss", "forgetting": "max_forgetting"}
+        return [name for name, limit in names.items() if self.limits[limit] is None]
+
+    def target_loss(self) -> tuple[float, float, float, float]:
+        """Loss of the (first) target there: 5, 50 and 95 %, and the `confidence` quantile.
+
+        Of the losses that the limits are on, nats per token.
+        """
+        place = self.chosen or self
+        losses = self.problem.targets[0].value([place.budget], [place.replay])[0, 0]
+        quantiles = np.quantile(losses, (0.05, 0.5, 0.95, self.confidence))
+        low, middle, high, stated = map(float, quantiles)
+        return low, middle, high, stated

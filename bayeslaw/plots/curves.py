@@ -22,8 +22,9 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count
 from bayeslaw.common.progress import step
-from bayeslaw.derive.derived import checked
+from bayeslaw.derive.derived import checked, determined
 from bayeslaw.derive.optimum import Range, budgets_of, positive, split_of, splits, training_flops
+from bayeslaw.derive.without_drift import spread_draws
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Fit, Pool
 from bayeslaw.inference.posterior import Posterior
@@ -63,7 +64,7 @@ MEASURED_MARK: Look = {"ls": "", "marker": "D", "ms": 5, "mec": INK, "mew": 0.8}
 MISSED: Look = {"ls": "", "marker": "x", "ms": 10, "mew": 1.2, "color": INK}
 
 FRONTIER_DRAWS, FRONTIER_BUDGETS = 1000, 25  # of a posterior, and budgets, for the frontier
-BAND_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+ENDS_90 = (0.05, 0.5, 0.95)
 BEST_MARK: Look = {"marker": "D", "ms": 5, "mec": INK, "mew": 0.8, "ls": ""}
 NEAR_LOG_FLOPS = 0.1  # difference of log FLOPs up to which a row is drawn beside an isoFLOP curve
 
@@ -416,7 +417,7 @@ def _overview_handles(forecast: pd.DataFrame, curves: bool) -> list[Artist]:
         Patch(color=colour, alpha=0.25, label="90 % band"),
     ]
     if "loss" in forecast:
-        handles.append(key("measured afterwards", mfc=colour, **MEASURED_MARK))
+        handles.append(key("measured", mfc=colour, **MEASURED_MARK))
         missed = not forecast["inside_90"].all()
         handles += [key("outside the 90 % band", **MISSED)] * missed
     return handles
@@ -437,9 +438,11 @@ def compute_optimal(
     """IsoFLOP curves of some budgets, and the compute-optimal model and tokens of all budgets.
 
     On the left is the loss against N where C = 6 N D is constant: median and 90 % band, the best
-    N with its 90 % interval, and fitted rows of about that budget. The others are the frontier:
-    best N and best tokens per parameter against C, with 50 and 90 % bands, and the fitted rows.
-    Losses are latent. Grey is beyond the budgets of the fitted rows.
+    N of the rule with its 90 % interval, and fitted rows of about that budget. The others are best
+    N and best tokens per parameter against C by the law's rule, with its 90 % band, and the fitted
+    rows; where exponents drift as in forecasts, the 90 % band is grey. What counts as not
+    determined is not drawn (`Derived.to_frame`). Losses are latent. Grey is beyond the budgets of
+    the fitted rows.
 
     Parameters
     ----------
@@ -457,48 +460,54 @@ def compute_optimal(
     checked(posterior)
     rows = posterior.table.measured.assign(compute=training_flops(posterior))
     ends = min(asked[0], rows["compute"].min()), max(asked[-1], rows["compute"].max())
-    few = np.linspace(0, posterior.count - 1, min(posterior.count, FRONTIER_DRAWS)).astype(int)
-    budgets = budgets_of(posterior, ends, search, replay, ptpp, draws=few)
+    few = spread_draws(posterior.count, FRONTIER_DRAWS)
+    budgets, rule = (
+        budgets_of(posterior, ends, search, replay, ptpp, few, drift=drift)
+        for drift in (True, not posterior.law.deviations)
+    )
     colours = ScalarMappable(LogNorm(asked[0], max(asked[-1], 1.01 * asked[0])), SIZES)
     figure, (curves, *others) = axes(3, width=3.4, height=3.3)
-    place, least = np.moveaxis(np.array([budgets.best(np.log(c)) for c in asked]), 1, 0)
-    for c, ratio, loss in zip(asked, place, least, strict=True):
+    place = np.array([rule.best(np.log(c))[0] for c in asked])
+    best_sizes = np.quantile(split_of(np.log(asked)[:, None], place)["params"], ENDS_90, axis=1)
+    middles = []
+    for c, (first, best, last) in zip(asked, best_sizes.T, strict=True):
         colour = colours.to_rgba(np.array(c))
         sizes = split_of(np.log(c), (ratios := budgets.ratios())[:, 0])["params"]
-        low, _, middle, _, high = np.quantile(
-            budgets.loss(np.log(c), ratios), BAND_QUANTILES, axis=1
-        )
+        low, middle, high = np.quantile(budgets.loss(np.log(c), ratios), ENDS_90, axis=1)
         curves.fill_between(sizes, low, high, color=colour, alpha=0.25, lw=0)
         curves.plot(sizes, middle, color=colour)
-        first, _, best, _, last = np.quantile(split_of(np.log(c), ratio)["params"], BAND_QUANTILES)
-        reach: Look = {
-            "xerr": [[best - first], [last - best]],
-            "capsize": 3,
-            "zorder": 4,
-            "ecolor": INK,
-        }
-        curves.errorbar(best, np.median(loss), **reach, mfc=colour, **BEST_MARK)
+        # Sizes fall with D / N.
+        middles.append(float(np.interp(best, sizes[::-1], middle[::-1])))
         near = rows[np.abs(np.log(rows["compute"] / c)) < NEAR_LOG_FLOPS]
         curves.plot(near["params"], near["loss"], "o", color=colour, ms=3, mec="white", mew=0.3)
-    middles = np.median(least, 1)
-    best_sizes = split_of(np.log(asked), np.median(place, 1))["params"]
-    log_axis(curves, np.geomspace(best_sizes.min() / 5, best_sizes.max() * 5, 9), "params")
-    curves.set_ylim(0.97 * middles.min(), 1.12 * middles.max())
+        if determined(first, last):
+            whisker: Look = {"xerr": [[best - first], [last - best]], "ecolor": INK, "zorder": 4}
+            curves.errorbar(best, middles[-1], **whisker, capsize=3, mfc=colour, **BEST_MARK)
+    known = [size for size in best_sizes.T if determined(size[0], size[2])] or [*best_sizes.T]
+    shown_sizes = np.ravel(known)  # whiskers end within the axis
+    log_axis(curves, np.geomspace(shown_sizes.min() / 4, shown_sizes.max() * 4, 9), "params")
+    curves.set_ylim(0.97 * min(middles), 1.12 * max(middles))
     curves.set_ylabel("latent " + AXIS_LABELS["loss"])
 
     nodes = np.geomspace(*ends, FRONTIER_BUDGETS)
-    frontier = np.array([budgets.best(np.log(c))[0] for c in nodes])
-    sizes = split_of(np.log(nodes)[:, None], frontier)["params"]
     drawn = (
-        (sizes, rows["params"], AXIS_LABELS["params"]),
-        (np.exp(frontier), rows["tokens"] / rows["params"], "tokens per parameter D / N"),
+        ("params", rows["params"], AXIS_LABELS["params"]),
+        ("ratio", rows["tokens"] / rows["params"], "tokens per parameter D / N"),
     )
-    for ax, (values, fitted, label) in zip(others, drawn, strict=True):
+    bands = [(rule, COLOURS[0], 0.3)]
+    if posterior.law.deviations:
+        bands.insert(0, (budgets, QUIET, 0.25))
+    for split, shade, alpha in bands:
+        frontier = np.array([split.best(np.log(c))[0] for c in nodes])
+        values = split_of(np.log(nodes)[:, None], frontier) | {"ratio": np.exp(frontier)}
+        for ax, (name, _, _) in zip(others, drawn, strict=True):
+            low, middle, high = np.quantile(values[name], ENDS_90, axis=1)
+            told = np.array([determined(*pair) for pair in zip(low, high, strict=True)])
+            ax.fill_between(nodes, low, high, where=told, color=shade, alpha=alpha, lw=0)
+            if split is rule:
+                ax.plot(nodes, np.where(told, middle, np.nan), color=shade)
+    for ax, (_, fitted, label) in zip(others, drawn, strict=True):
         ax.plot(rows["compute"], fitted, "o", ms=2.5, color=QUIET, alpha=0.5, mew=0)
-        low, lower, middle, upper, high = np.quantile(values, BAND_QUANTILES, axis=1)
-        ax.fill_between(nodes, low, high, color=COLOURS[0], alpha=0.16, lw=0)
-        ax.fill_between(nodes, lower, upper, color=COLOURS[0], alpha=0.26, lw=0)
-        ax.plot(nodes, middle, color=COLOURS[0])
         log_axis(ax, nodes, "flops")
         _flops_axis(ax)
         ax.set(yscale="log", ylabel=label)
@@ -510,15 +519,17 @@ def compute_optimal(
     others[1].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     handles: list[Artist] = [
         *(key(f"C {c:.3g} FLOPs", color=colours.to_rgba(np.array(c))) for c in asked),
-        key("best N, 90 %", color=INK, **BEST_MARK),
+        key("best N by the rule, 90 %", color=INK, **BEST_MARK),
         key("fitted rows", color=QUIET, marker="o", ls="", ms=3),
-        Patch(color=COLOURS[0], alpha=0.42, label="50 % band"),
-        Patch(color=COLOURS[0], alpha=0.16, label="90 % band"),
+        key("the law's rule", color=COLOURS[0]),
+        Patch(color=COLOURS[0], alpha=0.3, label="its 90 % band, if the law holds"),
     ]
+    if posterior.law.deviations:
+        handles.append(Patch(color=QUIET, alpha=0.25, label="90 % where exponents drift"))
     if ends[1] > 1.001 * rows["compute"].max():
         handles.append(Patch(label="beyond the fitted rows", **AHEAD))
     legend(figure, handles)
-    far = farthest(splits(posterior, budgets, asked, place.T))
+    far = farthest(splits(posterior, rule, asked, place.T))
     title = "; ".join(f"best splits: {name} up to {words}" for name, words in far.items())
     figure.suptitle(title, x=0.01, ha="left", fontsize=9)
     return figure
