@@ -413,7 +413,7 @@ def _checked(
     if measured and "loss" not in rows.frame:
         raise TableError(f"{rows.name}: no column 'loss'; scores need measured losses.")
     if near:
-        level, words = evidence(bl.locate(table, rows, law.columns), law.columns, refuse=True)
+        level, words = evidence(bl.locate(table, rows, law.about), law.about, refuse=True)
         if level == "refuse":
             raise TableError(f"{rows.name}: {words}")
     return replace(rows, frame=law.at_held(rows.frame, rows.name))

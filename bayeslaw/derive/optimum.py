@@ -10,8 +10,9 @@ References
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -52,6 +53,7 @@ SECANTS, SETTLED = 20, 1e-7
 """Most secant steps to the budget that reaches a loss, and the change of log C that ends them."""
 
 type Range = tuple[float, float]
+NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Budgets:
     search: Range
     replay: float | None = None
     ptpp: float | None = None
+    others: Mapping[str, float] = NOTHING  # what the law declares
 
     @property
     def searched(self) -> str:
@@ -155,12 +158,14 @@ def law_of(
     tokens: Range,
     replay: float | None = None,
     ptpp: float | None = None,
+    own: Mapping[str, float] = NOTHING,
 ) -> LawDraws:
     """Draws of a law of N, D and what is given, its discrepancy extended to ranges of N and D.
 
     Rows are of annealed checkpoints of runs at their best rate, and no data repeat.
     """
-    law, others = posterior.law, {"replay": replay, "ptpp": ptpp}
+    law = posterior.law
+    others = dict.fromkeys(law.declared) | {"replay": replay, "ptpp": ptpp} | {**own}
     if law.step(Departure):
         raise LawError(
             f"law {law.name} starts from the loss of a base, of one N and P; derive "
@@ -176,7 +181,7 @@ def law_of(
     law, q = posterior.extended(grid(params=params, tokens=tokens, **given))
     # Steps of one knot are read for all draws at once: in this order they are side by side.
     p = {name: np.asfortranarray(v[:, 0]) for name, v in law.amounts(q, posterior.at).items()}
-    return LawDraws(law.without(Factor), p, posterior.at)
+    return LawDraws(replace(law.without(Factor), held={**law.held, **own}), p, posterior.at)
 
 
 def split_of(log_flops: float | Floats, log_ratio: Floats) -> dict[str, Floats]:
@@ -209,6 +214,7 @@ def budgets_of(
     replay: float | None = None,
     ptpp: float | None = None,
     draws: Ints | slice = slice(None),
+    own: Mapping[str, float] = NOTHING,
 ) -> Budgets:
     if lacking := {"params", "tokens"} - set(posterior.law.columns):
         raise LawError(
@@ -219,8 +225,8 @@ def budgets_of(
     least, most = flops[0] / FLOPS, flops[1] / FLOPS
     params = (math.sqrt(least / high), math.sqrt(most / low))
     tokens = (math.sqrt(least * low), math.sqrt(most * high))
-    law = law_of(posterior, params, tokens, replay, ptpp)
-    return Budgets(law.take(draws), search, replay, ptpp)
+    law = law_of(posterior, params, tokens, replay, ptpp, own)
+    return Budgets(law.take(draws), search, replay, ptpp, own)
 
 
 def training_flops(fit: Posterior) -> Floats:
@@ -248,6 +254,7 @@ def compute_optimal(
     search: Range | None = None,
     replay: float | None = None,
     ptpp: float | None = None,
+    **own: float,
 ) -> Derived:
     """Compute-optimal model size and tokens of a budget, and the loss there.
 
@@ -264,6 +271,8 @@ def compute_optimal(
         of the fitted rows, and .83 decades beyond: as far as bands were tested along D.
     replay, ptpp : float, optional
         Replay ratio, and pre-training tokens per parameter, of a law that depends on them.
+    **own : float
+        Covariates that the law declares, by their names.
 
     Returns
     -------
@@ -282,7 +291,7 @@ def compute_optimal(
     Raises
     ------
     LawError
-        If the law does not depend on N and D, or `replay` or `ptpp` is lacking.
+        If the law does not depend on N and D, or another of its covariates is lacking.
     BayeslawError
         If a budget is not positive, or a range is empty.
 
@@ -304,7 +313,7 @@ def compute_optimal(
     checked(posterior)
     check_budgets([posterior], asked)
     ends = (min(asked) / math.sqrt(span), max(asked) * math.sqrt(span))
-    budgets = budgets_of(posterior, ends, search, replay, ptpp)
+    budgets = budgets_of(posterior, ends, search, replay, ptpp, own=own)
     # At the ends of the span and in the middle: with kinks, a mean slope over the span is
     # determined where a derivative jumps.
     shifts = np.log(span) * np.array([-0.5, 0.0, 0.5])
@@ -342,7 +351,7 @@ def splits(
     Budgets that are infinite have no split.
     """
     rows = pd.DataFrame(split_of(np.log(flops), np.median(log_ratio, 0)))
-    rows = rows.assign(replay=budgets.replay, ptpp=budgets.ptpp)
+    rows = rows.assign(replay=budgets.replay, ptpp=budgets.ptpp, **budgets.others)
     return placed(fit, rows[np.isfinite(flops)])
 
 
@@ -373,6 +382,7 @@ def flops_to_reach(
     search: Range | None = None,
     replay: float | None = None,
     ptpp: float | None = None,
+    **own: float,
 ) -> Derived:
     """Smallest budget that reaches a loss, if it is split compute-optimally.
 
@@ -385,7 +395,7 @@ def flops_to_reach(
         Of a law that depends on N and D.
     loss : float or sequence of float
         Losses to reach, nats per token.
-    search, replay, ptpp
+    search, replay, ptpp, own
         As for `compute_optimal`.
 
     Returns
@@ -414,7 +424,7 @@ def flops_to_reach(
     targets = positive("loss", loss)
     checked(posterior)
     reach = reach_of([posterior])
-    budgets = budgets_of(posterior, reach, search, replay, ptpp)
+    budgets = budgets_of(posterior, reach, search, replay, ptpp, own=own)
     flops, at_bound = budgets.flops_to(targets, reach)
     place, bound = at_median(posterior, budgets, flops)
     return derived(

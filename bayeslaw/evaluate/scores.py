@@ -88,9 +88,8 @@ def score(
         if not isinstance(prediction, Forecast):
             posterior = with_draws(prediction, "score").accepted(beyond_evidence=True)
             prediction = posterior.forecast(table, seed=seed)
-        check_same_rows(
-            prediction.stated, table.frame, ("the forecast", table.name), prediction.labels
-        )
+        told = (*prediction.columns, *prediction.labels)
+        check_same_rows(prediction.stated, table.frame, ("the forecast", table.name), told)
         point, samples = prediction.median, np.log(prediction.samples)
     scores = point_scores(point, table.loss)
     if samples is not None:

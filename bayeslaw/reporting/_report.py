@@ -28,7 +28,7 @@ from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import effects
 from bayeslaw.planning.result import Plan
-from bayeslaw.plots.style import AXIS_LABELS, SHORT_LABELS
+from bayeslaw.plots.style import axis_label
 from bayeslaw.reporting.pages import Page, Picture, formula, picture, rendered
 from bayeslaw.tables.hull import in_words, locate
 from bayeslaw.tables.table import LossTable, is_synthetic
@@ -279,7 +279,7 @@ def _summary(of: _Results) -> list[str]:
         inside = inside_words(fc.to_frame(), BAND_LEVELS[::2])
         tested = f"{inside} The mean absolute error of the median is {error:.2g} %."
         tested += _unexpected(_coverage(fc))
-    reaches = {SHORT_LABELS[c]: beyond(training[c], frame[c]) for c in of.fit.columns}
+    reaches = {row.alias: beyond(training[c], frame[c]) for c, row in of.fit.about.items()}
     farther = ", ".join(f"{name} {reach}" for name, reach in reaches.items() if reach != "inside")
     ranges = "Each covariate is within the range of the training rows."
     ranges = f"Beyond the range of the training rows: {farther}." if farther else ranges
@@ -313,12 +313,12 @@ def _data(of: _Results) -> Shown:
     text += f"The training runs cost {cost(frame)}. "
     text += " ".join(_groups(of.first, rows, level) for level in of.first.spec.effects)
     ranges = {}
-    for column in (*COVARIATES, "loss"):
+    for column in dict.fromkeys((*COVARIATES, *law.columns, "loss")):
         if column in frame:
             spans = [_range(frame[column]), _range(rows[column]) if column in rows else UNKNOWN]
             reach = "" if column == "loss" else "not in the law"
             reach = beyond(frame[column], rows[column]) if column in law.columns else reach
-            ranges[AXIS_LABELS[column]] = [*spans, reach]
+            ranges[axis_label(column, law.declared)] = [*spans, reach]
     costs = [6 * f["params"] * f["tokens"] for f in (frame, rows)]
     spans = [f"{c.min():.2g} – {c.max():.2g}" for c in costs]
     ranges["compute of a row, 6 N D, FLOPs"] = [*spans, beyond(*costs)]
@@ -522,21 +522,22 @@ def _checklist(of: _Results) -> Shown:
         checkpoints = "several rows of one run" if repeated else "one row per run"
     domains = frame["domain"].dropna().unique() if "domain" in frame else ()
     domain = ", ".join(map(str, domains)) or UNKNOWN
-    others = ", ".join(map(str, [c for c in frame.columns if c not in NAMED]))
+    others = ", ".join(map(str, [c for c in frame.columns if c not in (*NAMED, *law.columns)]))
     known = f"not in the fit; further columns of the table: {others}" if others else UNKNOWN
     bounds = ", ".join(f"{n} = {v:g}" for n, v in of.point.at_bounds.items()) or "nothing"
     added = len(law.discrepancy_parameters)
     size = f"{len(law.terms)} terms, {len(law.parameters) - added} parameters"
     size += f" and {added} of the discrepancy" if added else ""
     sizes = sorted(frame["params"].unique())
-    repeats = int(frame.duplicated([c for c in (*COVARIATES, "domain") if c in frame]).sum())
+    told = {*COVARIATES, *law.columns, "domain"} & {*frame}
+    repeats = int(frame.duplicated([*told]).sum())
     reach = [f"{c} {far}" for c in law.columns if (far := beyond(frame[c], rows[c])) != "inside"]
     none = "none: the rows forecast have no measured loss"
     answers = {
         "The law": {
             "formula": f"{law.title}; {size}",
             "response": f"validation loss, nats per token, domain {domain}",
-            "variables": "; ".join(AXIS_LABELS[c] for c in law.columns),
+            "variables": "; ".join(axis_label(c, law.declared) for c in law.columns),
             "how N is counted": f"{UNKNOWN}: the table does not say whether embeddings count",
             "compute": "6 N D; attention and embeddings not counted separately",
         },
@@ -563,7 +564,7 @@ def _checklist(of: _Results) -> Shown:
             "on a bound": f"in the Huber fit: {bounds}; posterior draws are never on a bound",
             "uncertainty": "central bands of the posterior predictive",
             "validation": f"{len(rows)} held-out rows" if "loss" in rows else none,
-            "extrapolation": "; ".join([*reach, in_words(locate(frame, rows, law.columns))]),
+            "extrapolation": "; ".join([*reach, in_words(locate(frame, rows, law.about))]),
         },
     }
     pairs = {(group, item): a for group, items in answers.items() for item, a in items.items()}
