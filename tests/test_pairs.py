@@ -368,7 +368,7 @@ def datatree(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
 
 SAYS = {
     ("transfer", "derive"): "starts from the loss of a base",
-    ("declared", "plan"): "a plan does not know experts, dropout; fit the rows of one value",
+    ("declared", "plan"): "a plan does not know dropout, experts; fit the rows of one value",
     **{
         (pool, use): "not a pool; take a member"
         for pool in ("pool", "one_base")

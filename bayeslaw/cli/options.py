@@ -108,7 +108,7 @@ def refuse(where: str, /, **given: object) -> None:
 
 LAWS = ", ".join(sorted(path.stem for path in models_dir().glob("*.toml")))
 LAW = option(f"Law: {LAWS}, the path of a TOML file, or adaptation, a pool of laws.")
-LOSS_TABLE = argument("Loss table, CSV or Parquet.")
+LOSS_TABLE = argument("Loss table: CSV, Parquet, JSONL or Excel.")
 SOURCE = argument(
     "Loss table to fit first, or a posterior saved by `bayeslaw fit --out`.",
     metavar="TABLE_OR_POSTERIOR",

@@ -116,7 +116,7 @@ def anchor_value(
 
 
 def distinct_rows(
-    frames: Sequence[pd.DataFrame], columns: Sequence[str]
+    frames: Sequence[pd.DataFrame], columns: Sequence[str] = ()
 ) -> tuple[pd.DataFrame, list[Ints]]:
     """Distinct rows of all frames, and the positions of each frame's rows among them."""
     rows = pd.concat(completed(frames), ignore_index=True)
