@@ -96,9 +96,7 @@ def test_excel_without_its_package(tmp_path, monkeypatch):
     path = tmp_path / "losses.xlsx"
     pd.DataFrame(GOOD).to_excel(path, index=False)
     monkeypatch.setitem(sys.modules, "openpyxl", None)
-    with pytest.raises(
-        TableError, match=r"losses.xlsx: Excel needs openpyxl: pip inst"
-    ):
+    with pytest.raises(TableError, match=r"losses.xlsx: Excel needs openpyxl: pip inst"):
         read_table(path)
 
 

@@ -192,9 +192,9 @@ class Forecast(Showing):
     def bands(self, levels: Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
         """Central posterior predictive intervals as a tidy data frame.
 
-        One row per row of the forecast and level, such as 0.9 for a 90 % band: `row`, the
-        covariates, `level`, `median`, `lower`, `upper` in nats per token; and `position` and
-        `decades` of `positions`. `TableError` if a level is not strictly between 0 and 1.
+        One row per row of the forecast and level, such as 0.9 for a 90 % band: `row`, `level`, the
+        covariates, `position` and `decades` of `positions`, and `median`, `lower`, `upper`
+        in nats per token. `TableError` if a level is not strictly between 0 and 1.
         """
         if not levels:
             raise TableError("bands needs at least one level, such as 0.9.")
@@ -203,8 +203,11 @@ class Forecast(Showing):
         marks, parts = self._marks(), []
         for level in levels:
             lower, upper = self.quantile(ends(level))
-            band = {"level": level, "median": self.median, "lower": lower, "upper": upper}
-            parts.append(rows.assign(**band, **marks))
+            # Last, since a terminal leaves out columns in the middle.
+            band = {"median": self.median, "lower": lower, "upper": upper}
+            part = rows.assign(**marks, **band)
+            part.insert(1, "level", level)
+            parts.append(part)
         return pd.concat(parts, ignore_index=True)
 
     def to_frame(self, levels: Sequence[float] = BAND_LEVELS) -> pd.DataFrame:

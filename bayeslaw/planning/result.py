@@ -12,7 +12,7 @@ from scipy.interpolate import RegularGridInterpolator
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.formatting import count, digits, jsonable, percent
-from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
+from bayeslaw.common.shown import SYNTHETIC, Block, Detail, Format, Note, Showing, Shown, Table
 from bayeslaw.laws.steps import epochs
 from bayeslaw.planning.grid import BUDGETS
 from bayeslaw.planning.planned_run import PlannedRun
@@ -402,8 +402,8 @@ class Plan(Choice):
             if self.best is None and certain.atpp > 0:
                 words += f"; this plan has {self.atpp / certain.atpp:.2g} times its budget"
         # It compares budgets of plans, and here may be none.
-        price = f" {PRICE}" if self.best is None else ""
-        blocks.append(f"The deterministic plan ({self.point}) {words}.{price}")
+        blocks.append(f"The deterministic plan ({self.point}) {words}.")
+        blocks += [Detail(PRICE)] * (self.best is None)
         blocks += self._to_check()
         if len(self.spread):
             shares = dict.fromkeys(map(str, self.spread.columns.drop("sd")), percent)

@@ -124,6 +124,7 @@ class _Results:
     forecast: Forecast
     train: str | None
     test: str | None
+    question: str | None  # as asked, not the one that every report answers
     point: PointFit
     scores: pd.DataFrame | None  # of the posterior and the point fit, on measured rows
     checked: Check
@@ -207,7 +208,9 @@ def report(
         by_fit = {"posterior": score(fc, rows), "Huber point fit": score(point, rows)}
         scores = pd.DataFrame(by_fit).T
     checked = check(fit, rows, seed=seed)
-    results = _Results(fit, fc, train, test, point, scores, checked, comparison, plan, backtest)
+    results = _Results(
+        fit, fc, train, test, question, point, scores, checked, comparison, plan, backtest
+    )
     top = _warnings(results)
     sections = _sections(results, top) | {"provenance": _provenance(results, command)}
     sections["checklist"] = _checklist(results)
@@ -286,9 +289,13 @@ def _summary(of: _Results) -> list[str]:
     exact = not of.first.law.discrepancy_parameters
     words = "no discrepancy" if exact else f"its discrepancy, {of.first.spec.discrepancy.words}"
     state = str(of.fit.convergence)
+    medians = f"{fc.median.min():.4g}"
+    if len(frame) > 1:
+        medians = f"from {medians} to {fc.median.max():.4g}"
+    answer = f"{of.question} Answer: median {medians}" if of.question else f"Median {medians}"
     return [
-        f"Median forecasts run from {fc.median.min():.4g} to {fc.median.max():.4g} nats per token; "
-        f"the 90 % band is ± {half:.2g} % of the median (median over rows).",
+        f"{answer} nats per token; the 90 % band is ± {half:.2g} % of the median"
+        f"{' (median over rows)' * (len(frame) > 1)}.{_own_test(of.checked)}",
         tested,
         f"Position of the rows: {in_words(fc.positions)}.",
         ranges,
@@ -299,6 +306,16 @@ def _summary(of: _Results) -> list[str]:
         f"{words}), the priors and the likelihood are right. Calibration on held-out rows tests "
         "whether they are.",
     ]
+
+
+def _own_test(checked: Check) -> str:
+    """How many of its farthest training rows a refit to the others caught, if it was made."""
+    for part in checked.parts:
+        if part.name == "held out" and part.facts["own"] and "inside_90" in part.frame:
+            inside = part.frame["inside_90"]
+            text = f"Forecast from the others by a refit, {int(inside.sum())} of the farthest "
+            return f" {text}{len(inside)} training rows are in their 90 % band."
+    return ""
 
 
 def _data(of: _Results) -> Shown:
