@@ -19,7 +19,7 @@ from bayeslaw.checks.findings import Check
 from bayeslaw.common.errors import FitWarning
 from bayeslaw.common.formatting import count, listed
 from bayeslaw.common.progress import step
-from bayeslaw.common.shown import Block, Note, Severity, Showing, Shown, Table
+from bayeslaw.common.shown import Block, Detail, Note, Severity, Showing, Shown, Table
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name, score, shown_comparison
 from bayeslaw.huber.point_fit import PointFit, fit_huber
@@ -249,7 +249,8 @@ def _sections(of: _Results, top: Sequence[str]) -> dict[str, Shown]:
     """What the results show, but for what stands at the top, and what a report adds."""
 
     def blocks(shown: Shown) -> list[Block]:
-        return [b for b in shown.blocks if not (isinstance(b, Note) and b.text in top)]
+        read = [b for b in shown.blocks if not isinstance(b, Detail)]
+        return [b for b in read if not (isinstance(b, Note) and b.text in top)]
 
     sections = {"summary": Shown("Summary", [_summary(of)])}
     if of.plan is not None:
