@@ -24,6 +24,7 @@ from bayeslaw import (
     simulate,
 )
 from bayeslaw.cli import app
+from bayeslaw.laws.lawfiles import parse_law
 from bayeslaw.model import effects
 from bayeslaw.model.spec import make_spec
 
@@ -244,3 +245,47 @@ def golden_table(name):
     if kind == "data":
         return read_table(DATA / rest[0], where=rest[1])
     return paper_world().table(rest[0], seed=rest[1]).query(rest[2])
+
+
+EXPERTS = """title = "Size, tokens, experts and dropout"
+reference = "none"
+[[term]]
+coefficient = "A"
+slope = "slope_N"
+log = "-alpha*log(N)"
+[[term]]
+coefficient = "B"
+slope = "slope_D"
+log = "-beta*log(D) + rise*dropout"
+[[term]]
+coefficient = "G"
+slope = "slope_X"
+log = "-xi*log(experts)"
+[covariates.experts]
+label = "experts per layer"
+unit = "experts"
+[covariates.dropout]
+log = false
+[priors]
+floor = "Beta(alpha=2, beta=2)"
+slope_N = "LogNormal(median=0.12, sigma=0.8)"
+alpha = "LogNormal(median=0.28, sigma=0.45)"
+slope_D = "LogNormal(median=0.08, sigma=0.9)"
+beta = "LogNormal(median=0.3, sigma=0.5)"
+rise = "Normal(mu=0, sigma=2)"
+slope_X = "LogNormal(median=0.06, sigma=0.8)"
+xi = "LogNormal(median=0.33, sigma=0.4)"
+[bounds]
+rise = [-inf, inf]
+"""
+"""A law's file that declares two covariates."""
+EXPERTS_TRUTH = {"E": 1.8, "A": 400.0, "alpha": 0.34, "B": 900.0, "beta": 0.36, "rise": 1.0}
+EXPERTS_TRUTH |= {"G": 0.3, "xi": 0.4}
+
+
+@cache
+def routed() -> LossTable:
+    """Losses of that law, with experts of 1 to 64 and dropout of 0 to .4."""
+    design = grid(params=[1e8, 3e8, 1e9, 3e9], tokens=[1e9, 1e10, 1e11], experts=[1, 8, 64])
+    design = design.assign(dropout=[0.2 * (i % 3) for i in np.arange(36) // 2])
+    return simulate(parse_law(EXPERTS, "experts"), EXPERTS_TRUTH, design, sigma=0.003, seed=1)

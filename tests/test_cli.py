@@ -315,10 +315,10 @@ TEXTS = {
     "compare french.csv --train 'ptpp <= 31' --test 'ptpp == 279' --laws form2,dcpt": "form2"
     "|Synthetic data|dcpt (transfer)|dcpt (oracle)|rmse|scored",
     "score french.csv --law form2 --method huber --train 'ptpp <= 31' --test 'ptpp == 279'": "% at"
-    " most|bounds of the paper",
+    " most",
     f"{PLAN} --at 30,.6 --max-tokens 5e10 --seed 3 --figure plan.png": "Synthetic"
     " data|Plan: feasible|P(forgetting)|P(both) on held-out draws|Monte Carlo error: ATPP ± "
-    "|In 57 synthetic worlds|bayeslaw check FIT --grid|fails with probability|yours"
+    "|bayeslaw check FIT --grid|fails with probability|yours"
     "|Under a cap of 50B tokens|Smallest budget by confidence|Sensitivity to the limits"
     "|Where its uncertainty comes from",
 }

@@ -72,67 +72,6 @@ def test_kinds_from_outside_are_saved_loaded_forecast_and_planned(fit, tmp_path,
     assert "plugin" not in sys.modules  # a file imports no module
 
 
-# One row of a new covariate, before any module reads the table, and then all of a Huber fit.
-NEW_COVARIATE = """
-import sys
-from bayeslaw.tables.covariates import TABLE, Covariate
-TABLE["experts"] = Covariate("experts", "X", "EXPERTS", "experts", "experts per layer", "experts",
-                             measured=0.5, positive="the number of experts")
-import numpy as np, bayeslaw as bl
-from bayeslaw.tables.hull import evidence, locate
-law = bl.load_law(sys.argv[1])
-rows = bl.grid(N=[1e8, 3e8, 1e9], D=[1e9, 1e10, 1e11], EXPERTS=[1, 4, 16, 64])
-truth = {"E": 1.8, "A": 400.0, "alpha": 0.34, "B": 900.0, "beta": 0.36, "G": 0.5, "xi": 0.4}
-table = bl.from_frame(rows.assign(loss=law.loss(truth, law.covariates(rows))))
-assert law.columns == ("params", "tokens", "experts") and "X^{" in law.latex()
-fit = bl.fit_huber(law, table, starts=400, polish=8)
-assert all(np.isclose(fit.parameters[n], truth[n], rtol=0.03) for n in ("alpha", "beta", "xi"))
-ahead = bl.grid(params=2e9, tokens=1e11, experts=[32, 6400])
-forecast = fit.forecast(ahead)
-assert forecast["experts"].tolist() == [32, 6400]
-assert np.allclose(forecast["prediction"], law.loss(truth, law.covariates(ahead)), rtol=1e-3)
-print(evidence(locate(table, ahead), law.columns)[1])
-try:
-    bl.from_frame(table.frame.assign(experts=0))
-except bl.TableError as error:
-    print(error)
-"""
-MIXTURE = """title = "Experts"
-reference = "none"
-[[term]]
-coefficient = "A"
-slope = "slope_N"
-log = "-alpha*log(N)"
-[[term]]
-coefficient = "B"
-slope = "slope_D"
-log = "-beta*log(D)"
-[[term]]
-coefficient = "G"
-slope = "slope_X"
-log = "-xi*log(X)"
-[priors]
-floor = "Beta(alpha=2, beta=2)"
-slope_N = "LogNormal(median=0.12, sigma=0.8)"
-alpha = "LogNormal(median=0.28, sigma=0.45)"
-slope_D = "LogNormal(median=0.08, sigma=0.9)"
-beta = "LogNormal(median=0.3, sigma=0.5)"
-slope_X = "LogNormal(median=0.06, sigma=0.8)"
-xi = "LogNormal(median=0.33, sigma=0.4)"
-"""
-
-
-def test_a_new_covariate_is_one_row(tmp_path):
-    path = tmp_path / "mixture.toml"
-    path.write_text(MIXTURE)
-    done = subprocess.run(
-        [sys.executable, "-c", NEW_COVARIATE, str(path)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert "2 decades of experts (bands were tested to 0.5)" in done.stdout
-    assert "is not positive; give the number of experts" in done.stdout
-
-
 @pytest.mark.parametrize("skew", [0.3, -1.5, 5.0])
 def test_the_likelihood_is_one_distribution(skew):
     own, sigma, q = plugin.SkewNormal(), 0.02, {"skew": np.float64(skew)}

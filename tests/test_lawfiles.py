@@ -10,13 +10,14 @@ import pytest
 from matplotlib.mathtext import MathTextParser
 from scipy import stats
 
+import bayeslaw as bl
 from bayeslaw import FileError, LawError, Prior, fit_huber, load_law, read_table
 from bayeslaw.common.files import models_dir
 from bayeslaw.laws.lawfiles import parse_law, restored_law, stored_law
 from bayeslaw.laws.priors import override, read_priors
 from bayeslaw.laws.terms import Term
 from bayeslaw.model.spec import make_spec
-from tests.support import DATA, DESIGN
+from tests.support import DATA, DESIGN, EXPERTS, EXPERTS_TRUTH, routed
 
 CHINCHILLA = (models_dir() / "chinchilla.toml").read_text()
 SKALING = (models_dir() / "skaling.toml").read_text()
@@ -52,11 +53,54 @@ def test_the_law_of_routed_models_fits_their_table():
     """Total over active parameters explains what active parameters alone leave."""
     folder = DATA / "routing_moe"
     where = "router in ['Dense', 'S-Base'] and k == 1 and routing_frequency == .5"
-    ratio = {"ptpp": "params_total / params"}
+    ratio = {"ratio": "params_total / params"}
     table = read_table(folder / "final.csv", columns=ratio, where=f"{where} and step == 249000")
     for law, least, most in (("chinchilla", 0.05, 0.2), (folder / "routed.toml", 0, 0.01)):
         fitted = fit_huber(law, table, starts=200, polish=8).forecast(table)["prediction"]
         assert least < np.sqrt(np.mean(np.log(fitted / table.loss) ** 2)) < most
+
+
+def test_a_law_declares_covariates():
+    """By its file alone: its formula, a point fit, distances and messages have them."""
+    law = parse_law(EXPERTS, "experts")
+    assert law.columns == ("params", "tokens", "dropout", "experts")
+    assert restored_law(stored_law(law)) == law
+    assert (law.about["experts"].label, law.about["dropout"].logged) == ("experts per layer", False)
+    frame, truth = routed().frame, EXPERTS_TRUTH
+    N, D, z, X = (frame[c].to_numpy() for c in law.columns)
+    by_hand = 1.8 + 400 / N**0.34 + 900 * np.exp(z) / D**0.36 + 0.3 / X**0.4
+    np.testing.assert_allclose(law.loss(truth, law.covariates(frame)), by_hand, rtol=1e-12)
+    MathTextParser("agg").parse(f"${law.latex()}$")
+    assert r"\mathrm{experts}^{\xi}" in law.latex()
+    fitted = fit_huber(law, routed(), starts=200, polish=8)
+    assert all(np.isclose(fitted.parameters[n], truth[n], rtol=0.2) for n in ("beta", "rise", "xi"))
+    assert fitted.law.point(fitted.at)["dropout"] == pytest.approx(0.2)
+    ahead = bl.grid(params=1e9, tokens=1e10, experts=[1, 640], dropout=[0.4, 0.6])
+    located = bl.locate(routed(), ahead, law.about)
+    assert located["beyond_experts"].round(6).tolist() == [0, 0, 1, 1]
+    assert located["beyond_dropout"].round(6).tolist() == [0, 0.5, 0, 0.5]  # of its range
+    level, words = bl.tables.hull.evidence(located, law.about, refuse=True)
+    assert level == "no evidence"
+    assert "1 decades of experts (bands were never tested)" in words
+    assert "0.5 ranges of dropout (bands were never tested)" in words
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"experts": 0}, r"column 'experts' is not positive; experts has a logarithm; write log"),
+        ({"experts": "many"}, "column 'experts' is not a number"),
+        ({"dropout": np.nan}, "column 'dropout' is missing"),
+        ({"dropout": np.inf}, "column 'dropout' is infinite"),
+    ],
+)
+def test_columns_of_declared_covariates_are_checked(change, says):
+    law, frame = parse_law(EXPERTS, "experts"), routed().frame
+    for use in (lambda rows: fit_huber(law, bl.from_frame(rows)), law.covariates):
+        with pytest.raises(bl.TableError, match=says):
+            use(frame.assign(**change))
+    with pytest.raises(bl.TableError, match=r"column 'dropout' \(for B of experts\) is missing"):
+        fit_huber(law, bl.from_frame(frame.drop(columns="dropout")))
 
 
 def test_bounds_as_published():
@@ -102,7 +146,11 @@ BAD = [
     ('alpha*log(N)"', 'alpha*log(N)"\nalong = "D"', "unknown covariate 'D'.* Valid: N"),
     ('alpha*log(N)"', 'alpha*log(N)"\nexponent = "alhpa"', "did you mean 'alpha'"),
     ('alpha*log(N)"', 'alpha*log(N)"\ngate = "depth rate"', r"is not alpha\*\(1 - depth\*sigm"),
-    ("alpha*log(N)", "alpha*log(N) + mu*log(D)", "no prior for 'mu'"),
+    (
+        "alpha*log(N)",
+        "alpha*log(N) + mu*log(D)",
+        "no prior for 'mu'; .*P, r, s are .*.covariates.mu.",
+    ),
     ('alpha*log(N)"', 'alpha*log(N) + beta"\nexponent = "beta"', "slope along N does not"),
     *(("log(N)", f"log(N){bad}", "a number in it is not finite") for bad in NOT_FINITE),
     *(("log(N)", f"log(N){bad}", "finite for no N, D, r, P and param") for bad in ALWAYS_ZERO),
@@ -134,6 +182,18 @@ BAD = [
             ("zta = [0, 1]", "unknown parameter 'zta'.*alpha"),
             ("alpha = [1, 0]", "not .lower, upper."),
             ("alpha = 3", "not .lower, upper.: 3"),
+        )
+    ),
+    *(
+        ("[priors]", f"{lines}\n[priors]", says)
+        for lines, says in (
+            ("[covariates.experts]", "covariates.experts.: no term has 'experts'"),
+            ("[covariates.loss]", "'loss' has a meaning already"),
+            ("[covariates.N]", "'N' has a meaning already"),
+            ("[covariates.x]\nunits = 'm'", "unknown key 'units'; did you mean 'unit'"),
+            ("[covariates.x]\nlog = 1", "log = 1 is not true or false"),
+            ("[covariates.'a b']", "write the name of a column as one word of letters"),
+            ("[covariates]\nx = 3", "covariates.x.: 3 is not a table of keys"),
         )
     ),
     # A symbol has one meaning.

@@ -23,9 +23,10 @@ import xarray as xr
 
 import bayeslaw as bl
 from bayeslaw.inference.fitting import joined, refit
+from bayeslaw.laws.lawfiles import parse_law
 from tests.make_data import FITS, PLAIN, SHORT, short
 from tests.posteriors import of_role
-from tests.support import saved, small, stages
+from tests.support import EXPERTS, routed, saved, small, stages
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +41,8 @@ class Case:
     @property
     def replay(self) -> dict[str, float]:
         """Values that derived numbers need of laws of adaptation."""
-        return {"replay": 0.3, "ptpp": 30} if "ptpp" in self.rows else {}
+        values = {"replay": 0.3, "ptpp": 30} if "ptpp" in self.rows else {}
+        return values | {c: v for c, v in (("experts", 8), ("dropout", 0.1)) if c in self.rows}
 
 
 OPTIONS: dict[str, Callable[[], Case]] = {}
@@ -154,6 +156,16 @@ def domain() -> Case:
     fit = MADE("domain")
     twin = bl.LossTable(fit.table.frame, fit.table.baselines, "table")
     return Case(fit, STAGED, bl.fit("form1", twin, seed=0, **SHORT | PLAIN), STAGED)
+
+
+@option
+def declared() -> Case:
+    """Covariates that the law's file declares, one without a logarithm; as integers and floats."""
+    law, frame = parse_law(EXPERTS, "experts"), routed().frame
+    rows = bl.grid(params=[3e8, 5e9], tokens=4e10, experts=[8, 100], dropout=[0.1, 0.5])
+    stated = frame.astype({"experts": int}).assign(dropout=frame["dropout"].astype(object))
+    fits = (short(law, each, discrepancy="auto") for each in (frame, stated))
+    return Case(next(fits), rows, next(fits), rows.astype({"experts": int}))
 
 
 @option
@@ -379,6 +391,7 @@ def datatree(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
 
 SAYS = {
     ("transfer", "derive"): "starts from the loss of a base",
+    ("declared", "plan"): "a plan does not know dropout, experts; fit the rows of one value",
     **{
         (pool, use): "not a pool; take a member"
         for pool in ("pool", "one_base")

@@ -1,9 +1,13 @@
 """Tables of losses: files, values, queries, splits, and the hull of training rows."""
 
 import gzip
+import json
 import re
+import sys
 import time
 from dataclasses import replace
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +19,7 @@ import bayeslaw as bl
 from bayeslaw import TableError, TableWarning, from_frame, grid, locate, read_table
 from bayeslaw.tables.hull import displacement, in_words
 from bayeslaw.tables.validation import check_units, label_texts
-from tests.support import DATA, GOOD, saved
+from tests.support import DATA, GOOD, ROOT, saved
 
 # -- files ----------------------------------------------------------------------------------------
 
@@ -75,6 +79,56 @@ def test_a_filter_of_a_long_file_is_fast(tmp_path):
     assert time.process_time() - start < 2
 
 
+@pytest.mark.parametrize("ending", ["jsonl", "xlsx"])
+def test_json_lines_and_excel(tmp_path, ending):
+    path = tmp_path / f"losses.{ending}"
+    frame = pd.DataFrame(GOOD).assign(run=["a", "b"] * (len(GOOD["loss"]) // 2))
+    if ending == "xlsx":
+        frame.to_excel(path, index=False)
+    else:
+        path.write_text("\n\n".join(map(json.dumps, frame.to_dict("records"))) + "\n")
+    table = read_table(path)
+    assert table.loss.tolist() == [*GOOD["loss"]]
+    assert table.frame["run"].tolist() == frame["run"].tolist()
+
+
+def test_excel_without_its_package(tmp_path, monkeypatch):
+    path = tmp_path / "losses.xlsx"
+    pd.DataFrame(GOOD).to_excel(path, index=False)
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(TableError, match=r"losses.xlsx: Excel needs openpyxl: pip inst"):
+        read_table(path)
+
+
+TRAINER = {"log_history": [
+    {"step": 100, "loss": 3.9}, {"step": 100, "eval_loss": 3.8}, {"step": 200, "eval_loss": 3.5},
+    {"step": 200, "train_runtime": 9.0},
+]}  # fmt: skip
+
+
+@pytest.mark.parametrize("logs", ["trainer_state.json", "tensorboard"])
+def test_logs_of_a_trainer_become_a_table(tmp_path, monkeypatch, logs):
+    """By the code of the page, which names the files that are made here."""
+    page = (ROOT / "docs" / "howto" / "table.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.S)
+    (code,) = [block for block in blocks if logs in block]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "125M").mkdir(parents=True)
+    (tmp_path / "runs" / "125M" / "trainer_state.json").write_text(json.dumps(TRAINER))
+    events = [SimpleNamespace(step=s, value=v) for s, v in ((100, 3.8), (200, 3.5))]
+    reader = SimpleNamespace(Reload=lambda: reader, Scalars=lambda tag: events)
+    module = ModuleType("event_accumulator")
+    module.EventAccumulator = lambda path: reader
+    name = "tensorboard.backend.event_processing.event_accumulator"
+    for part in ("tensorboard", "tensorboard.backend", "tensorboard.backend.event_processing"):
+        monkeypatch.setitem(sys.modules, part, ModuleType(part))
+    monkeypatch.setitem(sys.modules, name, module)
+    scope: dict[str, Any] = {}
+    exec(code, scope)
+    assert scope["table"].frame["tokens"].tolist() == [100 * 524_288, 200 * 524_288]
+    assert scope["table"].loss.tolist() == [3.8, 3.5]
+
+
 TWO_LINES = 'params,tokens,loss,note\n1e8,1e9,3.0,"two\nlines"\n\n'
 GAPS = "params,tokens,loss,ptpp,domain\n1e8,1e9,3.0,20,a\n1e8,2e9,2.9,,b\n1e8,3e9,twice,20,b\n"
 
@@ -82,6 +136,8 @@ GAPS = "params,tokens,loss,ptpp,domain\n1e8,1e9,3.0,20,a\n1e8,2e9,2.9,,b\n1e8,3e
 UNREADABLE = {
     "empty.csv": b"", "text.parquet": b"params,tokens,loss\n", "empty.parquet": b"",
     "ragged.csv": b"params,tokens,loss\n1,2,3\n1,2,3,4,5\n", "binary.csv": bytes(range(256)) * 4,
+    "broken.xlsx": b"params,tokens,loss\n", "list.jsonl": b"[1, 2]\n",
+    "cut.jsonl": b'{"params": 1e8',
     "latin.csv": "params,tokens,loss,domain\n1e8,1e9,3.0,fran\xe7ais\n".encode("latin-1"),
 }  # fmt: skip
 TWICE = r"'loss' is not a number .line 4: twice"
@@ -92,7 +148,7 @@ TWICE = r"'loss' is not a number .line 4: twice"
     [
         *[(content, name, None) for name, content in UNREADABLE.items()],
         ("params,tokens,loss\n", "no rows", None),
-        ('[{"params": 1e8, "tokens": 1e9, "loss": 3.0}]', "JSON, not CSV or Parquet", None),
+        ('[{"params": 1e8, "tokens": 1e9, "loss": 3.0}]', "JSON, not CSV; write one object", None),
         ("params,tokens,loss\n1,1e9,3.0\n1,1e9,3,05\n", "line 3 has 4 fields, the header 3;", None),
         ("params;tokens;loss\n1e8;1e9;3,05\n", "'loss' is not .*; write 3.05 .*line 2: 3,", None),
         ("Model Size,Training FLOP,loss\n1e8,1e18,3.0\n",

@@ -6,7 +6,7 @@ parameters of the law: the mean error of the farther half of the groups is compa
 posterior predictive distribution.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -34,9 +34,10 @@ from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import innovations, residual
 from bayeslaw.model import effects
+from bayeslaw.tables.covariates import Covariate
 from bayeslaw.tables.hull import NEAR_DECADES, axes, decades, displacement
 from bayeslaw.tables.table import LossTable, frame_of, subset
-from bayeslaw.tables.validation import COVARIATES, canonical, check_rows, row_numbers, same_rows
+from bayeslaw.tables.validation import canonical, check_rows, row_numbers, same_rows
 
 # Covariates that define the groups of held-out rows: as many of them as give `MIN_GROUPS`.
 GROUPS = ("params", "ptpp", "replay")
@@ -132,7 +133,7 @@ def judge_held_out(fit: Posterior | Pool, table: LossTable | None, seed: int = 0
             return Finding("held out", level, words, frame, facts | {"own": False})
     # Farthest in the direction in which the rows to forecast lie beyond the training rows, and as
     # far beyond the others as they lie beyond all; without rows, in the direction of FLOPs.
-    for near in cuts(fit.table, fit.columns, None if table is None else table.frame):
+    for near in cuts(fit.table, fit.about, None if table is None else table.frame):
         train, test = subset(fit.table, near), subset(fit.table, ~near)
         try:
             members = {n: refit(m.spec, train, seed) for n, m in fit.members.items()}
@@ -153,13 +154,15 @@ def judge_held_out(fit: Posterior | Pool, table: LossTable | None, seed: int = 0
     return Finding("held out", "caution", (few,), facts={"own": True})
 
 
-def cuts(table: LossTable, columns: tuple[str, ...], rows: pd.DataFrame | None) -> Iterator[Bools]:
+def cuts(
+    table: LossTable, columns: Mapping[str, Covariate], rows: pd.DataFrame | None
+) -> Iterator[Bools]:
     """Rows to fit when the others are held out, the best choice first."""
-    points = axes(table.frame, columns)
-    along, asked = np.isin(columns, ("params", "tokens")).astype(float), np.inf
+    points = axes(table.frame, columns, table.frame)
+    along, asked = np.isin([*columns], ("params", "tokens")).astype(float), np.inf
     along = along if along.any() else np.ones(len(columns))
     if rows is not None:
-        away = displacement(points, axes(rows, columns))
+        away = displacement(points, axes(rows, columns, table.frame))
         mean = away.mean(axis=0)
         if np.linalg.norm(mean) > NEAR_DECADES:
             along, asked = mean, float(np.median(np.linalg.norm(away, axis=1)))
@@ -348,7 +351,7 @@ def outlying_rows(fit: Posterior) -> Iterator[tuple[str, object, str, float]]:
     z = np.median(fit.spec.likelihood.even(error, fit.values(), np) / scale, axis=0)
     # The farthest of many rows is farther than 3 scales by chance.
     limit = max(OUTLYING, float(stats.norm.isf(RARE / (2 * len(z)))))
-    shown = [c for c in COVARIATES if c in fit.columns]
+    shown = [*fit.columns]
     for i in np.flatnonzero(np.abs(z) > limit):
         where = ", ".join(f"{c} {count(frame[c].iloc[i])}" for c in shown)
         yield "row", i, f"the row at {where}", float(np.median(residuals[:, i]))

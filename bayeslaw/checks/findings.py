@@ -25,7 +25,6 @@ from bayeslaw.model.effects import SIZE
 from bayeslaw.model.prior import draw_parameters
 from bayeslaw.tables.covariates import TABLE
 from bayeslaw.tables.hull import BEYOND_PREFIX, NEAR_DECADES, evidence, in_words, locate
-from bayeslaw.tables.validation import COVARIATES
 
 SEVERITIES = ("ok", "caution", "no evidence", "refuse")
 VERDICT = {
@@ -139,19 +138,21 @@ def judge_extrapolation(fit: Fit, rows: pd.DataFrame) -> Finding:
     assert fit.table is not None
     # Of a pool the member with the most weight says whether its laws are taken as exact.
     seen, first = fit.table.frame, fit.first
-    located = locate(fit.table, rows, fit.columns)
-    values = {name: int(seen[name].nunique()) for name in COVARIATES if name in seen}
+    located = locate(fit.table, rows, fit.about)
+    known = TABLE | fit.about
+    values = {name: int(seen[name].nunique()) for name in known if name in seen}
     words, levels = [], ["ok"]
     for name, count in values.items():
         far = float(located[BEYOND_PREFIX + name].max()) if BEYOND_PREFIX + name in located else 0.0
         if not far > NEAR_DECADES:
             continue
-        text = f"{TABLE[name].text} lies up to {far:.2g} decades beyond the training rows"
+        unit = "decades" if name in TABLE or known[name].logged else "times its range"
+        text = f"{known[name].text} lies up to {far:.2g} {unit} beyond the training rows"
         level = "caution"
         if name not in fit.columns:
             if count > 1:  # it varies in the training rows, and the law does without it
                 continue
-            text = f"{TABLE[name].text} differs from its only value in the training rows, and "
+            text = f"{known[name].text} differs from its only value in the training rows, and "
             text += "the law has no term in it."
         elif count == 1:
             level, text = "refuse", f"{text}, and one value says nothing on others: too far to "
@@ -164,7 +165,7 @@ def judge_extrapolation(fit: Fit, rows: pd.DataFrame) -> Finding:
             continue
         words.append(text)
         levels.append(level)
-    level, text = evidence(located, fit.columns, refuse=not fit.accepts_beyond)
+    level, text = evidence(located, fit.about, refuse=not fit.accepts_beyond)
     levels.append(level)
     words += [text] if text else []
     if located["decades"].max() > NEAR_DECADES and not first.law.discrepancy_parameters:
@@ -334,7 +335,7 @@ def _undetermined(
     fit: Posterior, leader: str, others: Sequence[str], record: Mapping[str, Any]
 ) -> str:
     seen, where = fit.table.frame, fit.law.covariates_of.get(leader, ())
-    values = [f"{TABLE[c].text} takes {seen[c].nunique()} values" for c in where]
+    values = [f"{fit.about[c].text} takes {seen[c].nunique()} values" for c in where]
     lead = f"{' and '.join(values)}; " if values else ""
     along = f" separately from {listed(others)}" if others else ""
     text = f"{lead}{leader} is not determined by these data{along}"
@@ -404,10 +405,10 @@ def judge_curvature(fit: Posterior, rows: pd.DataFrame | None) -> Finding | None
         f"{listed(distances)}."
     ]
     if rows is not None:
-        located, along = locate(fit.table, rows, fit.columns), fit.law.covariates_of
+        located, along = locate(fit.table, rows, fit.about), fit.law.covariates_of
         followed = {c for name in strained.index for c in along[str(name)]}
-        away = {c: float(located[BEYOND_PREFIX + c].max()) for c in COVARIATES if c in followed}
-        if beyond := [TABLE[c].text for c, distance in away.items() if distance > NEAR_DECADES]:
+        away = {c: float(located[BEYOND_PREFIX + c].max()) for c in fit.columns if c in followed}
+        if beyond := [fit.about[c].text for c, distance in away.items() if distance > NEAR_DECADES]:
             level = "refuse"
             words.append(
                 f"A forecast beyond the {listed(beyond)} of the training rows extrapolates this "

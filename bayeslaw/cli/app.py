@@ -35,6 +35,12 @@ JSON = inspect.Parameter(
     default=option("Print one JSON document.", "--json", default=False),
     annotation=bool,
 )
+VERBOSE = inspect.Parameter(
+    "verbose",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=option("Print details of the fit, too.", "--verbose", default=False),
+    annotation=bool,
+)
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,7 @@ def command(*examples: str) -> Callable[[Command], Command]:
     """Register a function that returns the result of a command, with `examples` in its help.
 
     A parameter that is a dataclass stands for a group of options, its fields. The command has the
-    option ``--json`` as well: after the others, but before a group at the end.
+    options ``--json`` and ``--verbose`` as well: after the others, but before a group at the end.
     """
 
     def register(function: Command) -> Command:
@@ -123,7 +129,8 @@ def _with_options(function: Command) -> Callable[..., int]:
         p.name: p.annotation for p in (*others, last) if is_dataclass(p.annotation)
     }
     options: list[inspect.Parameter] = []
-    for p in (*others, JSON, last) if last.name in groups else (*others, last, JSON):
+    common = JSON, VERBOSE
+    for p in (*others, *common, last) if last.name in groups else (*others, last, *common):
         if group := groups.get(p.name):
             for f in fields(group):
                 options.append(p.replace(name=f.name, default=f.default, annotation=f.type))
@@ -131,7 +138,7 @@ def _with_options(function: Command) -> Callable[..., int]:
             options.append(p)
 
     @wraps(function)
-    def run(*, json: bool, **values: Any) -> int:
+    def run(*, json: bool, verbose: bool, **values: Any) -> int:
         for name, group in groups.items():
             values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
         with _one_line_warnings() as said:
@@ -141,7 +148,7 @@ def _with_options(function: Command) -> Callable[..., int]:
             of_result = result.shown.document.get("warnings", [])  # such as those of a report
             assert isinstance(of_result, list)
             whole = result.shown.adding(warnings=[*of_result, *said])
-            show(function.__name__, replace(result, shown=whole), json)
+            show(function.__name__, replace(result, shown=whole), json, verbose)
         return result.code
 
     run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
@@ -165,13 +172,14 @@ def bayeslaw(
         typer.echo(ctx.get_help())
 
 
-def show(command: str, result: Result, as_json: bool) -> None:
+def show(command: str, result: Result, as_json: bool, verbose: bool) -> None:
     """Print the result of a command: to stdout, and its notes to stderr."""
     document = result.shown.document
     if as_json:
         typer.echo(dumps({"command": command, "version": __version__, **document}))
         return
-    typer.echo(result.shown.text(shutil.get_terminal_size().columns, sys.stdout.isatty()))
+    width = shutil.get_terminal_size().columns
+    typer.echo(result.shown.text(width, sys.stdout.isatty(), verbose))
     out = document.get("out")
     for text in (*([f"wrote {out}"] if out else []), *result.notes):
         note(text)

@@ -74,7 +74,9 @@ def derive(
     # What lies too far out is refused below.
     accepted = {"unconverged": allow_unconverged, "beyond_evidence": True}
     fit, derive = load_posterior(posterior).accepted(**accepted), bl.derive
-    fixed: dict[str, Any] = {n: one(n, place) for n in ("replay", "ptpp") if n in place}
+    fixed: dict[str, Any] = {
+        n: one(n, place) for n in ("replay", "ptpp", *fit.law.declared) if n in place
+    }
     fixed |= {"search": ends}
     derived = {"floor": derive.floor(fit)}
     if budgets:

@@ -1,6 +1,7 @@
 """Commands of one fit: ``init | simulate | fit | check | export | report``."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from bayeslaw.cli.app import Result, command
 from bayeslaw.cli.options import argument, option, output, writable
 from bayeslaw.common.errors import BayeslawError, FileError
 from bayeslaw.common.files import atomic_write
-from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
+from bayeslaw.common.shown import SYNTHETIC, Block, Detail, Note, Shown
 
 WRITTEN = {
     "losses.csv": "data/delphi/isotoken.csv",
@@ -116,7 +117,12 @@ def fit(
     losses = reading.table(table, source_table)
     rows = losses.training(train)
     fitted = opt.fit_table(opt.required(law, rows), rows, method, sampling, seed, bounds)
-    shown = fitted.shown().adding(**opt.how(method, sampling), seed=seed, out=out)
+    shown, head = fitted.shown(), opt.brief(fitted)
+    parameters = shown.blocks[len(head.blocks) :]
+    # Of a fit that is saved the parameters are in the file.
+    parameters = parameters if out is None else [Detail(block) for block in parameters]  # type: ignore[arg-type]
+    shown = replace(shown, blocks=[*head.blocks, *parameters], short=head.short)
+    shown = shown.adding(**opt.how(method, sampling), seed=seed, out=out)
     if train:
         shown = shown.adding(train=train)
     if isinstance(fitted, bl.PointFit):

@@ -102,7 +102,7 @@ def forecast(
         points = fitted.forecast(rows)
         opt.save_frame(out, points)
         title = f"Forecast of {rows}: point fit, nats per token"
-        shown = replace(shown_points(points), title=title)
+        shown = replace(shown_points(points, fitted.columns), title=title)
         scores = shown_scores(bl.score(fitted, rows)) if "loss" in rows.frame else NO_SCORES
         whole = opt.beside(fitted, shown + scores, choice, rows)
         return whole.adding(out=out, **opt.how(method, sampling), seed=seed)
@@ -273,7 +273,9 @@ def score(
     if isinstance(fitted, bl.PointFit):
         points = fitted.forecast(rows)
         spread = float((points["highest"] / points["lowest"] - 1).max())
-        shown = replace(shown, blocks=[*shown.blocks, *shown_points(points).blocks[1:]])
+        shown = replace(
+            shown, blocks=[*shown.blocks, *shown_points(points, fitted.columns).blocks[1:]]
+        )
         shown = shown.adding(spread=spread)
     shown = opt.beside(fitted, shown, choice, rows)
     if not opt.is_posterior(source):

@@ -22,7 +22,7 @@ from bayeslaw.common.errors import (
     unknown,
 )
 from bayeslaw.common.files import atomic_write, is_hdf5, models_dir
-from bayeslaw.common.shown import Shown
+from bayeslaw.common.shown import Detail, Note, Shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,7 +108,7 @@ def refuse(where: str, /, **given: object) -> None:
 
 LAWS = ", ".join(sorted(path.stem for path in models_dir().glob("*.toml")))
 LAW = option(f"Law: {LAWS}, the path of a TOML file, or adaptation, a pool of laws.")
-LOSS_TABLE = argument("Loss table, CSV or Parquet.")
+LOSS_TABLE = argument("Loss table: CSV, Parquet, JSONL or Excel.")
 SOURCE = argument(
     "Loss table to fit first, or a posterior saved by `bayeslaw fit --out`.",
     metavar="TABLE_OR_POSTERIOR",
@@ -421,7 +421,7 @@ def _checked(
     if measured and "loss" not in rows.frame:
         raise TableError(f"{rows.name}: no column 'loss'; scores need measured losses.")
     if near:
-        level, words = evidence(bl.locate(table, rows, law.columns), law.columns, refuse=True)
+        level, words = evidence(bl.locate(table, rows, law.about), law.about, refuse=True)
         if level == "refuse":
             raise TableError(f"{rows.name}: {words}")
     return replace(rows, frame=law.at_held(rows.frame, rows.name))
@@ -547,6 +547,22 @@ def required(law: str | None, table: "bl.LossTable") -> str:
     return law
 
 
+def brief(fitted: Fitted) -> Shown:
+    """Return the heading of a fit, of which text that is not verbose has a line, and warnings."""
+    head = fitted.heading()
+    if isinstance(fitted, bl.PointFit):
+        state = f"{round(fitted.agreeing * fitted.polished)} of {fitted.polished} starts agree"
+    else:
+        state = str(fitted.convergence) if fitted.convergence.ok else ""
+    line = f"{head.document['law']}, fitted to {fitted.table}"
+    blocks = [
+        block if isinstance(block, Note) and block.level != "ok" else Detail(block)
+        for block in head.blocks
+        if not isinstance(block, Detail)
+    ]
+    return replace(head, blocks=blocks, short="; ".join(filter(None, [line, state])))
+
+
 def beside(
     fitted: Fitted,
     shown: Shown,
@@ -556,9 +572,10 @@ def beside(
     """Return a result below the heading of its fit; `choice` selected the `rows`."""
     from bayeslaw.tables.table import is_synthetic
 
-    head = fitted.heading()
+    head = brief(fitted)
     # The heading says that a fit has not converged, so the result below it need not.
-    below = replace(shown, blocks=[block for block in shown.blocks if block not in head.blocks])
+    said = fitted.heading().blocks
+    below = replace(shown, blocks=[block for block in shown.blocks if block not in said])
     synthetic = any(part.document.get("synthetic") for part in (head, shown)) or is_synthetic(rows)
     whole = (head + below).adding(synthetic=synthetic)
     if choice is None:

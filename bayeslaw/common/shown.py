@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 type Severity = Literal["ok", "caution", "no evidence", "refuse", "synthetic", "title", "quiet"]
 type Format = str | Callable[[Any], str]
 """A format specification such as ".3f", or a function of the value."""
-type Block = "str | Note | list[str] | Table"
+type Block = "str | Note | list[str] | Table | Detail"
 """A sentence, one with a level, a list of sentences, or a table; "" separates paragraphs."""
 
 ANSI = {"ok": "32", "caution": "33", "no evidence": "31", "refuse": "1;31", "synthetic": "1;35"}
@@ -97,6 +97,13 @@ def _written(value: Any, form: Format | None) -> str:
 
 
 @dataclass(frozen=True)
+class Detail:
+    """A block that text has only if it is to be verbose."""
+
+    block: "str | Note | list[str] | Table"
+
+
+@dataclass(frozen=True)
 class Shown:
     """What a result shows."""
 
@@ -104,6 +111,7 @@ class Shown:
     blocks: "Sequence[Block]" = ()
     document: Mapping[str, object] = field(default_factory=dict)  # for JSON
     figures: Sequence[str] = ()  # functions of `bayeslaw.plots` that draw the result
+    short: str = ""  # in place of the title, in text that is not verbose
 
     def __add__(self, other: "Shown") -> "Shown":
         """Both, one below the other; the document has the fields of both."""
@@ -114,13 +122,16 @@ class Shown:
             [*above, *title, *other.blocks],
             {**self.document, **other.document},
             (*self.figures, *other.figures),
+            self.short if self.title else other.short,
         )
 
     def adding(self, **fields: object) -> "Shown":
         return replace(self, document={**self.document, **fields})
 
-    def text(self, width: int = 80, color: bool = False) -> str:
+    def text(self, width: int = 80, color: bool = False, verbose: bool = False) -> str:
         """The text, with lines of at most `width` characters where tables allow it."""
+        title = self.title if verbose else self.short or self.title
+        blocks = [each for each in self.blocks if verbose or not isinstance(each, Detail)]
         lines: list[str] = []
 
         def paragraph(text: str, level: Severity | None, indent: str = "") -> None:
@@ -140,9 +151,10 @@ class Shown:
                 wrapped = f"\033[{ANSI[level]}m{wrapped[:end]}\033[0m{wrapped[end:]}"
             lines.extend(wrapped.splitlines() or [""])
 
-        if self.title:
-            paragraph(self.title, "title")
-        for block in self.blocks:
+        if title:
+            paragraph(title, "title")
+        for each in blocks:
+            block = each.block if isinstance(each, Detail) else each
             if isinstance(block, str):
                 paragraph(block, None)
             elif isinstance(block, Note):
@@ -161,7 +173,8 @@ class Shown:
     def html(self) -> str:
         """The same as HTML, without a page around it."""
         parts = [f"<p><b>{escape(self.title)}</b></p>"] if self.title else []
-        for block in self.blocks:
+        for each in self.blocks:
+            block = each.block if isinstance(each, Detail) else each
             if isinstance(block, str):
                 parts += [f"<p>{escape(block)}</p>"] if block else []
             elif isinstance(block, Note):

@@ -19,7 +19,7 @@ from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.steps import Tuning
-from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
+from bayeslaw.laws.terms import SYMBOLS, Values
 from bayeslaw.tables.hull import BEYOND_PREFIX, evidence, in_words, locate
 from bayeslaw.tables.table import LossTable, write_frame
 from bayeslaw.tables.validation import canonical, check_rows
@@ -56,7 +56,7 @@ type Places = Mapping[str, pd.DataFrame]
 def placed(fit: Posterior, rows: pd.DataFrame) -> pd.DataFrame:
     """Where some cases lie beside the rows of a fit, in the covariates of its law."""
     asked = rows[list(fit.columns)]
-    return locate(fit.table, asked, fit.columns).set_index(rows.index) if len(rows) else asked
+    return locate(fit.table, asked, fit.about).set_index(rows.index) if len(rows) else asked
 
 
 def judged(places: Places, *, refuse: bool = False) -> tuple[str, str]:
@@ -346,7 +346,7 @@ def _asked(posterior: Posterior, rows: LossTable | pd.DataFrame) -> pd.DataFrame
 
 
 def _places(law: Law, frame: pd.DataFrame) -> pd.DataFrame:
-    columns = [c for c in dict.fromkeys(COLUMN.values()) if c in law.columns]
+    columns = list(law.columns)
     return frame[columns].reset_index(drop=True)
 
 

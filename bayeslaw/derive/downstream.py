@@ -134,7 +134,8 @@ def accuracy(
                 f"rows {where}: up to {100 * outside[partly].max():.0f} % of the draws of the loss "
                 f"lie outside {span}"
             )
-    cases = forecast.frame[[c for c in COVARIATES if c in forecast.frame]].reset_index(drop=True)
+    known = dict.fromkeys((*COVARIATES, *forecast.columns))
+    cases = forecast.frame[[c for c in known if c in forecast.frame]].reset_index(drop=True)
     found = derived(numbers, cases.assign(loss=median), notes=notes)
     return replace(found, failures=forecast.convergence.failures)
 

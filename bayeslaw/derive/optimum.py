@@ -10,8 +10,9 @@ References
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -57,6 +58,7 @@ SECANTS, SETTLED = 20, 1e-7
 """Most secant steps to the budget that reaches a loss, and the change of log C that ends them."""
 
 type Range = tuple[float, float]
+NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Budgets:
     search: Range
     replay: float | None = None
     ptpp: float | None = None
+    others: Mapping[str, float] = NOTHING  # what the law declares
 
     @property
     def searched(self) -> str:
@@ -160,12 +163,14 @@ def law_of(
     tokens: Range,
     replay: float | None = None,
     ptpp: float | None = None,
+    own: Mapping[str, float] = NOTHING,
 ) -> LawDraws:
     """Draws of a law of N, D and what is given, its discrepancy extended to ranges of N and D.
 
     Rows are of annealed checkpoints of runs at their best rate, and no data repeat.
     """
-    law, others = posterior.law, {"replay": replay, "ptpp": ptpp}
+    law = posterior.law
+    others = dict.fromkeys(law.declared) | {"replay": replay, "ptpp": ptpp} | {**own}
     if law.step(Departure):
         raise LawError(
             f"law {law.name} starts from the loss of a base, of one N and P; derive "
@@ -181,7 +186,7 @@ def law_of(
     law, q = posterior.extended(grid(params=params, tokens=tokens, **given))
     # Steps of one knot are read for all draws at once: in this order they are side by side.
     p = {name: np.asfortranarray(v[:, 0]) for name, v in law.amounts(q, posterior.at).items()}
-    return LawDraws(law.without(Factor), p, posterior.at)
+    return LawDraws(replace(law.without(Factor), held={**law.held, **own}), p, posterior.at)
 
 
 def split_of(log_flops: float | Floats, log_ratio: Floats) -> dict[str, Floats]:
@@ -214,6 +219,7 @@ def budgets_of(
     replay: float | None = None,
     ptpp: float | None = None,
     draws: Ints | slice = slice(None),
+    own: Mapping[str, float] = NOTHING,
     *,
     drift: bool = True,
 ) -> Budgets:
@@ -227,12 +233,12 @@ def budgets_of(
     least, most = flops[0] / FLOPS, flops[1] / FLOPS
     params = (math.sqrt(least / high), math.sqrt(most / low))
     tokens = (math.sqrt(least * low), math.sqrt(most * high))
-    law = law_of(posterior, params, tokens, replay, ptpp).take(draws)
+    law = law_of(posterior, params, tokens, replay, ptpp, own).take(draws)
     if not drift:
         chosen = np.arange(posterior.count)[draws]
         nearest = without_drift(posterior, chosen[spread_draws(len(chosen))])
         law = replace(nearest, law=nearest.law.without(Factor))
-    return Budgets(law, search, replay, ptpp)
+    return Budgets(law, search, replay, ptpp, own)
 
 
 def training_flops(fit: Posterior) -> Floats:
@@ -261,6 +267,7 @@ def compute_optimal(
     replay: float | None = None,
     ptpp: float | None = None,
     drift: bool = False,
+    **own: float,
 ) -> Derived:
     """Compute-optimal model size and tokens of a budget, and the loss there.
 
@@ -284,6 +291,8 @@ def compute_optimal(
         Replay ratio, and pre-training tokens per parameter, of a law that depends on them.
     drift : bool
         Whether exponents drift, as in forecasts; then there is no rule.
+    **own : float
+        Covariates that the law declares, by their names.
 
     Returns
     -------
@@ -302,7 +311,7 @@ def compute_optimal(
     Raises
     ------
     LawError
-        If the law does not depend on N and D, or `replay` or `ptpp` is lacking.
+        If the law does not depend on N and D, or another of its covariates is lacking.
     BayeslawError
         If a budget is not positive, or a range is empty.
 
@@ -331,9 +340,16 @@ def compute_optimal(
         with warnings.catch_warnings():  # of its splits, those of the rule are judged
             warnings.simplefilter("ignore", TableWarning)
             beside = compute_optimal(
-                posterior, asked, span=span, search=search, replay=replay, ptpp=ptpp, drift=True
+                posterior,
+                asked,
+                span=span,
+                search=search,
+                replay=replay,
+                ptpp=ptpp,
+                drift=True,
+                **own,
             )
-    budgets = budgets_of(posterior, ends, search, replay, ptpp, drift=not rule)
+    budgets = budgets_of(posterior, ends, search, replay, ptpp, own=own, drift=not rule)
     # At the ends of the span and in the middle: with kinks, a mean slope over the span is
     # determined where a derivative jumps.
     shifts = np.log(span) * np.array([-0.5, 0.0, 0.5])
@@ -373,7 +389,7 @@ def splits(
     Budgets that are infinite have no split.
     """
     rows = pd.DataFrame(split_of(np.log(flops), np.median(log_ratio, 0)))
-    rows = rows.assign(replay=budgets.replay, ptpp=budgets.ptpp)
+    rows = rows.assign(replay=budgets.replay, ptpp=budgets.ptpp, **budgets.others)
     return placed(fit, rows[np.isfinite(flops)])
 
 
@@ -404,6 +420,7 @@ def flops_to_reach(
     search: Range | None = None,
     replay: float | None = None,
     ptpp: float | None = None,
+    **own: float,
 ) -> Derived:
     """Smallest budget that reaches a loss, if it is split compute-optimally.
 
@@ -416,7 +433,7 @@ def flops_to_reach(
         Of a law that depends on N and D.
     loss : float or sequence of float
         Losses to reach, nats per token.
-    search, replay, ptpp
+    search, replay, ptpp, own
         As for `compute_optimal`.
 
     Returns
@@ -445,7 +462,7 @@ def flops_to_reach(
     targets = positive("loss", loss)
     checked(posterior)
     reach = reach_of([posterior])
-    budgets = budgets_of(posterior, reach, search, replay, ptpp)
+    budgets = budgets_of(posterior, reach, search, replay, ptpp, own=own)
     flops, at_bound = budgets.flops_to(targets, reach)
     place, bound = at_median(posterior, budgets, flops)
     return derived(

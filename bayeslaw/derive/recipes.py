@@ -243,7 +243,8 @@ def compare_recipes(
     notes: tuple[str, ...] = (f"draws paired {how}",)
     multipliers = crossings = None
     if targets is not None:
-        columns = [c for c in COVARIATES if any(c in fit.columns for fit in posteriors)]
+        used = {c for fit in posteriors for c in fit.columns}
+        columns = [c for c in dict.fromkeys((*COVARIATES, *sorted(used))) if c in used]
         rows = canonical(frame_of(targets), "targets", columns).reset_index(drop=True)
         for fit in posteriors:
             check_rows(rows, "targets", fit.table.frame)

@@ -179,8 +179,8 @@ class Anchors(Showing):
         """The runs in the order to buy them, with what is predicted after each."""
         picks, unit = self.picks, "FLOPs" if self.cost in COSTS else self.cost
         columns: dict[str, list[float | str]] = {}
-        for name in ("run", *COVARIATES):
-            if name in picks:
+        for name in picks.columns[: picks.columns.get_loc("rows")]:
+            if name != "pick":
                 columns[name] = ["", *picks[name].map(str if name == "run" else count)]
         columns[unit] = ["", *picks["flops"].map("{:.2g}".format)]
         columns["total"] = ["", *picks["flops_total"].map("{:.2g}".format)]
@@ -310,7 +310,7 @@ def choose_anchors(
     for fit in fits:
         with_draws(fit, "choose_anchors").require_converged()
     check_roles(fits[:1] if source is not None else [], fits[1:])
-    columns = [c for c in COVARIATES if c in posterior.columns]
+    columns = [*posterior.columns]
     frame = candidate_rows(posterior, candidates)
     price = costs(frame, posterior.columns, cost=cost, fitted=posterior.table)
     if targets is not None:
@@ -342,7 +342,7 @@ def choose_anchors(
     sd = np.sqrt([joint.variances(bought)[: len(aims)] for bought in steps])
     spent = np.array([price.total(bought) for bought in steps])
     rows = [frame[price.code == pick].assign(pick=i) for i, pick in enumerate(picks, 1)]
-    shown = [c for c in ("run", *COVARIATES) if c in frame]
+    shown = [c for c in dict.fromkeys(("run", *COVARIATES, *columns)) if c in frame]
     table = pd.concat([part.nlargest(1, "tokens")[shown] for part in rows], ignore_index=True)
     table["rows"] = [len(part) for part in rows]
     table["flops"], table["flops_total"] = np.diff(spent), spent[1:]

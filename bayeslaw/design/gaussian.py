@@ -26,14 +26,7 @@ from bayeslaw.model import effects
 from bayeslaw.model.noise import LENGTH, correlation
 from bayeslaw.planning.result import Plan
 from bayeslaw.tables.table import LossTable, frame_of
-from bayeslaw.tables.validation import (
-    COVARIATES,
-    IDENTITY,
-    OF_DOMAIN,
-    canonical,
-    check_rows,
-    same_rows,
-)
+from bayeslaw.tables.validation import IDENTITY, OF_DOMAIN, canonical, check_rows, same_rows
 
 MOST_JOINT_DRAWS = 4000
 """Most posterior draws used."""
@@ -87,14 +80,14 @@ def candidate_rows(
     posterior: Posterior | Pool, candidates: LossTable | pd.DataFrame
 ) -> pd.DataFrame:
     """Valid candidate rows that are not training rows of the posterior."""
-    columns = [c for c in COVARIATES if c in posterior.columns]
+    columns = [*posterior.columns]
     frame = canonical(frame_of(candidates), "candidates", columns)
     check_rows(frame, "candidates", posterior.table.frame)
     for law in posterior.laws:
         frame = law.at_held(frame, "candidates")
         law.covariates(frame, "candidates")  # raises for rows with tokens = 0
     levels = [level for member in posterior.members.values() for level in member.spec.effects]
-    known = [*IDENTITY, *(effects.level(level).column for level in levels)]
+    known = [*IDENTITY, *columns, *(effects.level(level).column for level in levels)]
     measured = same_rows(frame, posterior.table.frame, known).any(axis=1)
     if measured.all():
         raise TableError("candidates: all of them are rows that were fitted; nothing to buy.")

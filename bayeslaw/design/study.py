@@ -96,7 +96,7 @@ def anchor_value(
     if not math.isfinite(now.atpp):
         raise BayeslawError(f"no plan now, so no budget that could fall: {now.binds}")
     frames = [canonical(rows, f"anchors {name!r}", target.columns) for name, rows in sets.items()]
-    rows, code = distinct_rows(frames)
+    rows, code = distinct_rows(frames, target.columns)
     losses = simulated_losses(fits, rows, simulations, seed)
     spent, calls = [], []
     for frame, places in zip(frames, code, strict=True):
@@ -115,11 +115,14 @@ def anchor_value(
     )
 
 
-def distinct_rows(frames: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, list[Ints]]:
+def distinct_rows(
+    frames: Sequence[pd.DataFrame], columns: Sequence[str] = ()
+) -> tuple[pd.DataFrame, list[Ints]]:
     """Distinct rows of all frames, and the positions of each frame's rows among them."""
     rows = pd.concat(completed(frames), ignore_index=True)
     # A row of several sets has one loss in a simulation, so that sets compare.
-    same = [name for name in ("run", *ABSENT, *COVARIATES) if name in rows]
+    known = dict.fromkeys(("run", *ABSENT, *COVARIATES, *columns))
+    same = [name for name in known if name in rows]
     code = rows.groupby(same, sort=False, dropna=False).ngroup().to_numpy()
     ends = np.cumsum([len(frame) for frame in frames])
     return rows[~rows.duplicated(same)].reset_index(drop=True), np.split(code, ends[:-1])

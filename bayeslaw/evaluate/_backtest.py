@@ -324,7 +324,8 @@ def _at_cut(
     train, test = subset(table, fitted), subset(table, later)
     posterior = fit(arguments.pop("law", law), train, seed=seed, **arguments)
     posterior = posterior.accepted(unconverged=True, beyond_evidence=True)
-    columns = [c for c in COVARIATES if c in table.frame]
+    known = dict.fromkeys((*COVARIATES, *posterior.columns))
+    columns = [c for c in known if c in table.frame]
     fc = posterior.forecast(test, seed=seed)
     bands: pd.DataFrame = fc.to_frame(BAND_LEVELS)
     inside = [f"inside_{100 * level:g}" for level in BAND_LEVELS]

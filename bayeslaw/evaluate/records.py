@@ -186,8 +186,8 @@ class Verification(Showing):
         missing = frame["loss"].isna().reset_index(drop=True)
         words = f"; missing: {row_numbers(missing)}" if self.missing else ""
         blocks.append(f"{measured} of {len(frame)} rows are measured{words}.")
-        used = {name for fit in known["fits"].values() for name in fit["covariates"]}
-        columns = ["row", *(name for name in COVARIATES if name in used)]
+        used = dict.fromkeys(n for fit in known["fits"].values() for n in fit["covariates"])
+        columns = ["row", *(name for name in dict.fromkeys((*COVARIATES, *used)) if name in used)]
         blocks.append(band_table(done, columns, BAND_LEVELS[::2]))
         blocks += [inside_words(done, BAND_LEVELS[::2]), *shown_scores(self.scores).blocks]
         if "draws" not in known:
@@ -374,7 +374,8 @@ def _about(table: LossTable) -> dict[str, Any]:
 def _forecast_content(forecast: Forecast, draws: int) -> dict[str, Any]:
     """The registered part of the document, which the hash is of and which never changes."""
     frame, fits = forecast.stated, forecast.fits
-    match = [c for c in (*COVARIATES, UNIQUE, ANNEALED, RATE_COLUMN) if c in frame]
+    told = dict.fromkeys((*COVARIATES, *forecast.columns, UNIQUE, ANNEALED, RATE_COLUMN))
+    match = [c for c in told if c in frame]
     if any(fit.law.step(Departure) for fit in fits.values()):
         match += [c for c in BASE_LOSSES if c in frame]
     match += [c for c in forecast.labels if c in frame and c not in match]

@@ -31,6 +31,8 @@ from bayeslaw.tables.validation import check_rows, check_same_rows, label_texts
 
 POINT_SCORES = ("huber_log", "rmse_log", "mae_rel", "mape_clip", "intercept", "slope")
 BAND_SCORES = ("coverage_50", "coverage_80", "coverage_90", "width_90", "crps", "winkler_90")
+LESS_READ = ("huber_log", "mape_clip", "intercept", "slope")
+"""Scores of the paper that tables leave out; a document has them."""
 LEAST_DENOMINATOR = 1e-8
 """Lower bound of the denominator of `mape_clip`; for larger losses it equals `mae_rel`."""
 STARTS_DIFFER = 1e-3
@@ -88,9 +90,8 @@ def score(
         if not isinstance(prediction, Forecast):
             posterior = with_draws(prediction, "score").accepted(beyond_evidence=True)
             prediction = posterior.forecast(table, seed=seed)
-        check_same_rows(
-            prediction.stated, table.frame, ("the forecast", table.name), prediction.labels
-        )
+        told = (*prediction.columns, *prediction.labels)
+        check_same_rows(prediction.stated, table.frame, ("the forecast", table.name), told)
         point, samples = prediction.median, np.log(prediction.samples)
     scores = point_scores(point, table.loss)
     if samples is not None:
@@ -262,12 +263,14 @@ def compare(
 
 
 def shown_scores(scores: pd.Series) -> Shown:
-    """Show the scores of `score`: of the point prediction and, beside them, of the bands."""
-    frame = pd.DataFrame(
-        {"score": POINT_SCORES, "value": scores[list(POINT_SCORES)].to_numpy(float)}
-    )
-    if scores[list(BAND_SCORES)].notna().any():
-        frame["of bands"], frame[" "] = BAND_SCORES, scores[list(BAND_SCORES)].to_numpy(float)
+    """Show the scores of `score` but `LESS_READ`; the document has all."""
+    errors = [name for name in POINT_SCORES if name not in LESS_READ]
+    bands = scores[list(BAND_SCORES)].notna().any()
+    names = [*errors, *BAND_SCORES[4:]] if bands else errors
+    frame = pd.DataFrame({"score": names, "value": scores[names].to_numpy(float)})
+    if bands:
+        first = [*BAND_SCORES[:4]]
+        frame["of bands"], frame[" "] = first, scores[first].to_numpy(float)
     formats: dict[str, Format] = dict.fromkeys(("value", " "), digits)
     table = Table(frame, "", formats, left=("score", "of bands"))
     return Shown("Scores", [table], {"scores": scores.to_dict()})
@@ -276,12 +279,13 @@ def shown_scores(scores: pd.Series) -> Shown:
 def shown_comparison(scores: pd.DataFrame) -> Shown:
     """Show the scores of `compare`, one row per law, or per domain and law."""
     blocks: list[Block] = []
-    for columns, counts in ((POINT_SCORES, ("rows", "scored")), (BAND_SCORES, ())):
+    errors = tuple(name for name in POINT_SCORES if name not in LESS_READ)
+    for columns, counts in ((errors, ("rows", "scored")), (BAND_SCORES, ())):
         if scores[list(columns)].notna().any(axis=None):
             names = {c: c.replace("_", "\n") for c in (*columns, *counts)}
             formats: dict[str, Format] = {names[c]: digits for c in columns}
             frame = scores[list(names)].rename(columns=names).rename_axis(index={"domain": ""})
-            blocks.append(Table(frame, "", formats, ("mape\nclip",)))
+            blocks.append(Table(frame, "", formats))
     notes = [f"{row_name(law)}: {row['note']}" for law, row in scores.iterrows() if row["note"]]
     blocks += [Note(f"Note: {text}", "caution") for text in notes]
     document = {"laws": scores.reset_index().to_dict("records")}

@@ -231,9 +231,13 @@ class PointFit(Showing, FitOfLaw):
         return (self.parameters, *self.solutions)
 
 
-def shown_points(frame: pd.DataFrame) -> Shown:
-    """Show the predictions of `PointFit.forecast`, and their range where they are not unique."""
-    names = [c for c in (*COVARIATES, UNIQUE, RATE_COLUMN) if c in frame]
+def shown_points(frame: pd.DataFrame, covariates: Sequence[str]) -> Shown:
+    """Show the predictions of `PointFit.forecast`, and their range where they are not unique.
+
+    `covariates` are those of the law.
+    """
+    known = dict.fromkeys((*COVARIATES, *covariates, UNIQUE, RATE_COLUMN))
+    names = [c for c in known if c in frame]
     columns = {c: frame[c] for c in (*names, *["loss"] * ("loss" in frame), "prediction")}
     if "loss" in frame:
         columns["error"] = 100 * (frame["prediction"] / frame["loss"] - 1)

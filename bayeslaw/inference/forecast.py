@@ -20,6 +20,7 @@ from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.inference.variance import parts_of, shares, shares_table
 from bayeslaw.laws.steps import ANNEALED, RATE_COLUMN, UNIQUE
 from bayeslaw.model import effects
+from bayeslaw.tables.covariates import Covariate
 from bayeslaw.tables.hull import evidence, in_words, locate
 from bayeslaw.tables.table import is_synthetic, write_frame
 from bayeslaw.tables.validation import (
@@ -143,12 +144,17 @@ class Forecast(Showing):
         if not self.fits:
             return pd.DataFrame(index=self.frame.index)
         table = next(iter(self.fits.values())).table  # all fits of a pool are of one table
-        return locate(table, self.frame, self.columns).set_index(self.frame.index)
+        return locate(table, self.frame, self.about).set_index(self.frame.index)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Covariates of the laws."""
-        return tuple(dict.fromkeys(c for fit in self.fits.values() for c in fit.law.columns))
+        return tuple(self.about)
+
+    @property
+    def about(self) -> dict[str, Covariate]:
+        """What is known of each of the `columns`; see `bayeslaw.Law.about`."""
+        return {c: row for fit in self.fits.values() for c, row in fit.law.about.items()}
 
     @property
     def stated(self) -> pd.DataFrame:
@@ -195,18 +201,22 @@ class Forecast(Showing):
     def bands(self, levels: Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
         """Central posterior predictive intervals as a tidy data frame.
 
-        One row per row of the forecast and level, such as 0.9 for a 90 % band: `row`, the
-        covariates, `level`, `median`, `lower`, `upper` in nats per token; and `position` and
-        `decades` of `positions`. `TableError` if a level is not strictly between 0 and 1.
+        One row per row of the forecast and level, such as 0.9 for a 90 % band: `row`, `level`, the
+        covariates, `position` and `decades` of `positions`, and `median`, `lower`, `upper`
+        in nats per token. `TableError` if a level is not strictly between 0 and 1.
         """
         if not levels:
             raise TableError("bands needs at least one level, such as 0.9.")
-        rows = self.frame[[c for c in COLUMNS if c in self.frame]].rename_axis("row").reset_index()
+        known = dict.fromkeys((*COVARIATES, *self.columns, *COLUMNS))
+        rows = self.frame[[c for c in known if c in self.frame]].rename_axis("row").reset_index()
         marks, parts = self._marks(), []
         for level in levels:
             lower, upper = self.quantile(ends(level))
-            band = {"level": level, "median": self.median, "lower": lower, "upper": upper}
-            parts.append(rows.assign(**band, **marks))
+            # Last, since a terminal leaves out columns in the middle.
+            band = {"median": self.median, "lower": lower, "upper": upper}
+            part = rows.assign(**marks, **band)
+            part.insert(1, "level", level)
+            parts.append(part)
         return pd.concat(parts, ignore_index=True)
 
     def variance(self) -> pd.DataFrame:
@@ -277,14 +287,15 @@ class Forecast(Showing):
         used += {step.called_by for law in laws for step in law.steps} & {UNIQUE, RATE_COLUMN}
         # Rows are annealed unless a table says otherwise, so only the others are news.
         used += [ANNEALED] * (ANNEALED in frame and not frame[ANNEALED].all())
-        used = [c for c in (*COVARIATES, UNIQUE, RATE_COLUMN, ANNEALED) if c in used and c in frame]
+        order = dict.fromkeys((*COVARIATES, *self.columns, UNIQUE, RATE_COLUMN, ANNEALED))
+        used = [c for c in order if c in used and c in frame]
         # What all rows share is said once above the table.
         constant = [c for c in used if rows > 1 and frame[c].nunique() == 1]
         kind = "posterior predictive" if self.kind == "predictive" else "latent loss"
         words = in_words(self.positions) if self.fits else ""
         far = ""
         if self.fits:
-            far = evidence(self.positions, self.columns)[1]
+            far = evidence(self.positions, self.about)[1]
         blocks: list[Block] = [Note(far, "no evidence")] * bool(far)
         blocks += [Note(SYNTHETIC, "synthetic")] * self.synthetic
         if not self.convergence.ok:

@@ -21,6 +21,7 @@ from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.inference.forecast import BAND_LEVELS, Forecast
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
+from bayeslaw.tables.covariates import Covariate
 from bayeslaw.tables.hull import warn_beyond
 from bayeslaw.tables.table import LossTable, frame_of
 from bayeslaw.tables.validation import labels_of
@@ -149,7 +150,12 @@ class Pool(Showing):
     @property
     def columns(self) -> tuple[str, ...]:
         """Covariates of the members' laws."""
-        return tuple(dict.fromkeys(c for law in self.laws for c in law.columns))
+        return tuple(self.about)
+
+    @property
+    def about(self) -> dict[str, Covariate]:
+        """What is known of each of the `columns`; see `bayeslaw.Law.about`."""
+        return {c: row for law in self.laws for c, row in law.about.items()}
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -254,7 +260,7 @@ class Pool(Showing):
         first = min(parts.values(), key=lambda part: part.convergence.ok)  # one that failed, if any
         if not self.accepts_beyond:
             name = table.name if isinstance(table, LossTable) else "grid"
-            warn_beyond(self.table, first.frame, self.columns, name)
+            warn_beyond(self.table, first.frame, self.about, name)
         return StackedForecast(
             draws=xr.concat(taken, "draw", coords="minimal", compat="override", join="override"),
             frame=first.frame,

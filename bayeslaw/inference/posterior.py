@@ -106,7 +106,8 @@ class Posterior(Showing, FittedLaw):
             residuals = residual_draws(self, frame, np.random.default_rng(seed))
             with np.errstate(over="ignore"):  # infinite under a posterior that the data do not hold
                 loss = loss * np.exp(residuals)
-        coords = {c: ("row", frame[c].to_numpy()) for c in COLUMNS if c in frame and c != "loss"}
+        named = dict.fromkeys((*COLUMNS, *self.columns))
+        coords = {c: ("row", frame[c].to_numpy()) for c in named if c in frame and c != "loss"}
         draws = xr.DataArray(
             loss.reshape(self.draws.sizes["chain"], self.draws.sizes["draw"], -1),
             dims=("chain", "draw", "row"),
@@ -115,7 +116,7 @@ class Posterior(Showing, FittedLaw):
             attrs={"units": "nats per token", "kind": kind, "law": self.law.name},
         )
         if not self.accepts_beyond:
-            warn_beyond(self.table, frame, self.columns, name)
+            warn_beyond(self.table, frame, self.about, name)
         return Forecast(
             draws, frame, self.law.name, kind, self.convergence,
             fits={self.law.name: self}, seed=seed,

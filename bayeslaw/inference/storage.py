@@ -211,7 +211,7 @@ def to_datatree(fit: FittedLaw, *, seed: int = 0, prior: int = 1000) -> xr.DataT
     latent = np.log(fit.latent(frame))
     improper = [name for name, p in fit.spec.priors.items() if not p.proper]
     groups_of = [effects.level(name).column for name in fit.spec.effects]
-    known = [c for c in (*COVARIATES, *groups_of) if c in frame]
+    known = [c for c in dict.fromkeys((*COVARIATES, *fit.columns, *groups_of)) if c in frame]
     observed = xr.DataArray(np.log(fit.table.loss), rows, ("row",))
     # Training rows without a label have the effect that was fitted to them, not a new one.
     replicated = latent + residual_draws(fit, frame, rng, training=True)
@@ -239,7 +239,7 @@ def with_units(group: xr.Dataset, fit: FittedLaw) -> xr.Dataset:
     """The variables of a fit with their unit in ``attrs["units"]``."""
     slopes = {term.slope for term in fit.law.terms}
     units = (
-        {c: row.unit for c, row in TABLE.items()}
+        {c: row.unit for c, row in (TABLE | fit.law.declared).items()}
         | dict.fromkeys(slopes, "nats per token and e-fold")
         | {OBSERVED: f"log of {NATS}"}
     )

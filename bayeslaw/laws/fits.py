@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from bayeslaw.laws.law import Law
+from bayeslaw.tables.covariates import Covariate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,11 @@ class FitOfLaw:
     def columns(self) -> tuple[str, ...]:
         """Covariates of the laws, as columns of a table."""
         return self.law.columns
+
+    @property
+    def about(self) -> dict[str, Covariate]:
+        """What is known of each of the `columns`; see `bayeslaw.Law.about`."""
+        return self.law.about
 
     @property
     def name(self) -> str:

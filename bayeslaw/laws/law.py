@@ -29,10 +29,10 @@ from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
 from bayeslaw.laws.deviations import WHOLE, Deviation, Knots, Walk
 from bayeslaw.laws.priors import FLOOR, NOISE, Prior, floor_with
 from bayeslaw.laws.steps import SHARE_OFFSET, STEPS, Step, total
-from bayeslaw.laws.terms import COLUMN, ORIGIN, Array, Term, Values
-from bayeslaw.tables.covariates import TABLE
-from bayeslaw.tables.table import LossTable, is_synthetic
-from bayeslaw.tables.validation import COVARIATES, canonical
+from bayeslaw.laws.terms import COLUMN, ORIGIN, Array, Term, Values, column_of
+from bayeslaw.tables.covariates import TABLE, Covariate
+from bayeslaw.tables.table import LossTable, frame_of, is_synthetic
+from bayeslaw.tables.validation import canonical, numeric
 
 REPLAY_CLIP = 1e-9
 """The paper clips r to [REPLAY_CLIP, 1 - REPLAY_CLIP]."""
@@ -145,7 +145,7 @@ class Law:
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
         """Columns of a table along which each reference coordinate acts."""
         columns = {
-            name: tuple(dict.fromkeys(COLUMN[c] for c in along if COLUMN[c] in self.columns))
+            name: tuple(dict.fromkeys(column_of(c) for c in along if column_of(c) in self.columns))
             for name, along in self._along.items()
         }
         return {name: columns[name] for name in self.coordinates if columns.get(name)}
@@ -155,20 +155,30 @@ class Law:
         """Covariates that the formula uses."""
         used = {c for term in self.terms for c in term.covariates}
         used |= {c for name, along in self._along.items() if name in self._added for c in along}
-        return tuple(c for c in COLUMN if c in used)
+        return tuple(c for c in (*COLUMN, *self.declared) if c in used)
+
+    @cached_property
+    def declared(self) -> dict[str, Covariate]:
+        """Covariates that the law's file declares, beside those that all tables know."""
+        return {row.name: row for term in self.terms for row in term.own}
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Covariates of a table that this law needs."""
-        used = {COLUMN[c] for c in self.covariate_names} - self.held.keys()
-        return tuple(c for c in COVARIATES if c in used)
+        used = {column_of(c) for c in self.covariate_names} - self.held.keys()
+        return tuple(c for c in (*TABLE, *self.declared) if c in used)
+
+    @cached_property
+    def about(self) -> dict[str, Covariate]:
+        """What is known of each of the `columns`: its unit, its words, whether it is logged."""
+        return {c: row for c, row in (TABLE | self.declared).items() if c in self.columns}
 
     @property
     def needs(self) -> dict[str, str]:
         """What needs each of the `columns`, for messages."""
         needs = {}
         for c in self.columns:
-            terms = [t.coefficient for t in self.terms if c in {COLUMN[x] for x in t.covariates}]
+            terms = [t.coefficient for t in self.terms if c in map(column_of, t.covariates)]
             needs[c] = f"for {', '.join(terms)} of {self.name}" if terms else f"for {self.name}"
         return needs
 
@@ -179,6 +189,9 @@ class Law:
         other += [] if self.held else ["held"]
         parts = asdict(replace(self, steps=()))
         stated = {name: part for name, part in parts.items() if name not in other}
+        for term, keys in zip(self.terms, stated["terms"], strict=True):
+            own = [(row.name, row.logged) for row in keys.pop("own") and term.own]
+            keys |= {"own": own} if own else {}
         return digest(stated | {"steps": [repr(step) for step in self.steps]})
 
     @cached_property
@@ -282,7 +295,7 @@ class Law:
         if not same:
             return self
         held = {**self.held, **{c: float(frame[c].iloc[0]) for c in same}}
-        kept = [t for t in self.terms if any(COLUMN[c] not in held for c in t.covariates)]
+        kept = [t for t in self.terms if any(column_of(c) not in held for c in t.covariates)]
         x = self._logs(frame)
         at = {covariate: values[:1] for covariate, values in x.items()}
         rng, names = np.random.default_rng(0), [n for t in kept for n in (t.local, *t.exponents)]
@@ -295,7 +308,7 @@ class Law:
             return not np.allclose(logs[0], logs[1], rtol=0, atol=1e-9)
 
         def led(term: Term) -> bool:
-            return {COLUMN[c] for c in term.covariates} - held.keys() <= leads
+            return {*map(column_of, term.covariates)} - held.keys() <= leads
 
         def reduced(term: Term, names: Collection[str]) -> Term:
             with suppress(ArithmeticError, LawError), np.errstate(all="ignore"):
@@ -304,7 +317,7 @@ class Law:
                     return fewer
             return term  # its formula has no value at zero of these
 
-        leads = {COLUMN[t.covariates[0]] for t in kept} - held.keys()
+        leads = {column_of(t.covariates[0]) for t in kept} - held.keys()
         kept = [t for t in kept if acts(t, t.local) or not led(t)]
         if not kept:
             raise TableError(
@@ -380,7 +393,9 @@ class Law:
     # -- covariates ---------------------------------------------------------------------------
 
     def covariates(self, rows: LossTable | pd.DataFrame, name: str = "table") -> dict[str, Array]:
-        """Logarithms of the covariates, and the replay ratio itself, each of shape (rows,).
+        """Logarithms of the covariates, each of shape (rows,).
+
+        The replay ratio is there itself as well, and a covariate that is not logged only so.
 
         Raises
         ------
@@ -396,10 +411,13 @@ class Law:
         return x
 
     def _logs(self, frame: pd.DataFrame) -> dict[str, Array]:
-        """Covariates that are functions of the columns of `COVARIATES`."""
-        known = {*self.columns, *self.held} - {"tokens"}
-        logged = [c for c, row in TABLE.items() if row.logged and c in known]
-        x: dict[str, Array] = {c: np.log(frame[c].to_numpy()) for c in logged}
+        """Covariates that are functions of the columns of `TABLE`, or that the law declares."""
+        known = {*self.columns, *self.held} - {"tokens", "replay"}
+        x: dict[str, Array] = {}
+        for c, row in (TABLE | self.declared).items():
+            if c in known:
+                values = frame[c].to_numpy(float)
+                x[c] = np.log(values) if row.logged else values
         x["tokens"] = np.log(frame["tokens"].to_numpy() / self.token_unit)
         if "replay" in self.columns or "replay" in self.held:
             x |= self.shares(frame["replay"].to_numpy())
@@ -426,7 +444,8 @@ class Law:
     def reference_point(self, rows: LossTable | pd.DataFrame) -> dict[str, float]:
         """Logarithms of the covariates at the reference point of a training table.
 
-        Geometric means, except r, which may be 0: its arithmetic mean. No data repeat there.
+        Geometric means, except of r and what else is not logged: arithmetic ones. No data repeat
+        there.
         """
         frame, x = self._valid(rows), self.of_deviations(self.covariates(rows))
         at = {name: float(values.mean()) for name, values in x.items()}
@@ -437,11 +456,12 @@ class Law:
 
     def point(self, at: Mapping[str, float]) -> dict[str, float]:
         """Covariates at the reference point `at`, in the units of a table."""
-        point = {c: math.exp(at[c]) for c in self.columns if c in at}
+        logged = {c: c not in self.declared or self.declared[c].logged for c in self.columns}
+        point = {c: math.exp(at[c]) if logged[c] else at[c] for c in self.columns if c in at}
         if "tokens" in point:
             point["tokens"] *= self.token_unit
         point = {**point, **self.held}
-        return {c: point[c] for c in COVARIATES if c in point}
+        return {c: point[c] for c in dict.fromkeys((*TABLE, *point)) if c in point}
 
     def check_fits(self, rows: LossTable | pd.DataFrame, name: str = "table") -> None:
         """Raise `TableError` unless the rows are one domain in which every covariate varies."""
@@ -462,11 +482,11 @@ class Law:
                 )
 
     def _valid(self, rows: LossTable | pd.DataFrame, name: str = "table") -> pd.DataFrame:
-        if not isinstance(rows, LossTable):
-            return canonical(rows, name, self.needs)
-        if len(rows) and set(self.columns) <= set(rows.frame.columns):
-            return rows.frame  # it was validated when it was made
-        return canonical(rows.frame, rows.name, self.needs)
+        frame, known = frame_of(rows), False
+        if isinstance(rows, LossTable):  # it was validated when it was made
+            name, known = rows.name, len(rows) > 0 and {*self.columns} <= {*frame}
+        # No table knows the covariates that a law declares.
+        return numeric(frame if known else canonical(frame, name, self.needs), self.declared, name)
 
     def shares(self, replay: Array) -> dict[str, Array]:
         """Covariates of replay ratios."""

@@ -16,14 +16,15 @@ from bayeslaw.common.formatting import as_tuples
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import FLOOR, FLOORS, NOISE, check_supports, one_floor, parse_priors
 from bayeslaw.laws.steps import KAPPA, STEPS, Bases, Coupling, Departure, Step
-from bayeslaw.laws.terms import LETTERS, Term
+from bayeslaw.laws.terms import FORMULA_FUNCTIONS, LETTERS, Term
+from bayeslaw.tables.covariates import Covariate, declared
 from bayeslaw.tables.table import LossTable, require_table
-from bayeslaw.tables.validation import missing_columns
+from bayeslaw.tables.validation import ALIASES, KNOWN, missing_columns, numeric
 
 _SETTINGS = ("title", "reference", "token_unit", "coupled")
 _NUMBERS = ("bounds", "paper_bounds", "typical")
-_KEYS = (*_SETTINGS, "term", "departure", "priors", *_NUMBERS)
-_SORTS = {"token_unit": "a number", "coupled": "a list of names"}
+_KEYS = (*_SETTINGS, "term", "departure", "covariates", "priors", *_NUMBERS)
+_SORTS = {"token_unit": "a number", "coupled": "a list of names", "log": "true or false"}
 """What the value of a key is, in words, where it is not text."""
 
 
@@ -66,6 +67,7 @@ def for_columns(law: Law, table: LossTable, *, whole: bool = False) -> Law:
     frame = table.frame
     if not {*law.columns} <= {*frame.columns}:
         raise TableError(f"{table.name}: {missing_columns(frame, law.needs)} {able_laws(frame)}")
+    frame = numeric(frame, law.declared, table.name)
     law = replace(law, role=table.role) if law.reads_own and frame["replay"].nunique() > 1 else law
     law = law if whole else law.for_rows(frame, table.name)
     called = [step for step in STEPS if step.called_by in frame]
@@ -103,9 +105,10 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
     if not settings.get("token_unit", 1.0) > 0:
         raise LawError(f"{where}: token_unit must be positive.")
     priors = parse_priors(_table(spec, "priors", where), f"{where}: ")
+    own = _declared(_table(spec, "covariates", where), where)
     terms = []
     for i, keys in enumerate(written, 1):
-        term = _built(Term, keys, f"{where}, term {i}")
+        term = _built(Term, keys, f"{where}, term {i}", own=own)
         stated = f"{term.leading}_ref" in priors  # the prior says what it is of
         if stated and not term.linear:
             raise LawError(
@@ -132,6 +135,9 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
         _checked(number, parameter, f"{where}, [typical]", "a number")
     settings["steps"] = tuple(steps)
     law = Law(name=name, terms=tuple(terms), priors=priors, bounds={}, **settings)
+    for row in own:
+        if row.name not in law.declared:
+            raise LawError(f"{where}, [covariates.{row.name}]: no term has {row.name!r}.")
     _check_symbols(law, where)
     for bounded in (*given, *published, *typical):
         if bounded not in law.parameters:
@@ -142,15 +148,33 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
     for extra in priors.keys() - others - {*FLOORS}:
         raise LawError(f"{where}: {unknown('prior', extra, {*others, *FLOORS})}")
     for lacking in sorted(others - NOISE.keys() - law.priors.keys()):
-        covariates = ", ".join(f"{letter} ({LETTERS[letter]})" for letter in LETTERS)
-        raise LawError(
-            f"{where}: no prior for {lacking!r}; give one if it is a parameter. Covariates are "
-            f"{covariates}."
-        )
+        known = f"; of covariates {', '.join([*LETTERS, *law.declared])} are known, and a table "
+        known += f"[covariates.{lacking}] declares another"
+        raise LawError(f"{where}: no prior for {lacking!r}{known * (lacking in law.exponents)}.")
     if not one_floor(priors, f"{where}: "):
         raise LawError(f"{where}: no prior for 'E', or for '{FLOOR}', its share of the loss.")
     check_supports(priors, law.prior_bounds, f"{where}: ", law.bounds)
     return law
+
+
+def _declared(tables: Mapping[str, Any], where: str) -> tuple[Covariate, ...]:
+    """The covariates of the tables ``[covariates.<name>]`` of a law file."""
+    taken = {*LETTERS, *FORMULA_FUNCTIONS, *KNOWN, *ALIASES, "role", "C", "flops", "E", "L_ref"}
+    rows = []
+    for name, given in tables.items():
+        here = f"{where}, [covariates.{name}]"
+        if not (name.isidentifier() and name.isascii()):
+            raise LawError(f"{here}: write the name of a column as one word of letters.")
+        if name in taken:
+            raise LawError(f"{here}: {name!r} has a meaning already; name the column otherwise.")
+        if not isinstance(given, dict):
+            raise LawError(f"{here}: {given!r} is not a table of keys.")
+        for key, value in given.items():
+            if key not in _OF_COVARIATE:
+                raise LawError(f"{here}: {unknown('key', key, _OF_COVARIATE)}")
+            _checked(value, key, here)
+        rows.append(declared(name, **given))
+    return tuple(rows)
 
 
 def _checked(value: Any, key: str, where: str, sort: str = "") -> Any:
@@ -161,6 +185,7 @@ def _checked(value: Any, key: str, where: str, sort: str = "") -> Any:
     fits = {
         "text": isinstance(value, str),
         "a number": number,
+        "true or false": isinstance(value, bool),
         "a list of names": names,
         "a table such as { params = 'z_N' }": table,
     }
@@ -172,7 +197,7 @@ def _checked(value: Any, key: str, where: str, sort: str = "") -> Any:
 def _check_symbols(law: Law, where: str) -> None:
     """Raise unless each symbol has one meaning; terms may have an exponent in common."""
     linear = [symbol for term in law.terms for symbol in (term.coefficient, term.slope)]
-    taken = ["E", "L_ref", *LETTERS, *NOISE, *linear]
+    taken = ["E", "L_ref", *LETTERS, *law.declared, *NOISE, *linear]
     taken += [KAPPA] if law.step(Coupling) else []
     others = {exponent for term in law.terms for exponent in term.exponents}
     departure = law.step(Departure)
@@ -201,8 +226,8 @@ def _ranges(given: Mapping[str, Any], where: str) -> dict[str, tuple[float, floa
     return {name: (float(low), float(high)) for name, (low, high) in given.items()}
 
 
-def _built[T](cls: type[T], given: Any, where: str) -> T:
-    """A term or a departure from the keys of a table."""
+def _built[T](cls: type[T], given: Any, where: str, **more: Any) -> T:
+    """A term or a departure from the keys of a table, and what the file states elsewhere."""
     if not isinstance(given, dict):
         raise LawError(f"{where}: {given!r} is not a table of keys.")
     keys = {f.name: f.default is MISSING for f in fields(cls) if f.name not in _NOT_IN_FILES}  # type: ignore[arg-type]
@@ -220,7 +245,7 @@ def _built[T](cls: type[T], given: Any, where: str) -> T:
         if needed and key not in given:
             raise LawError(f'{where}: key "{key}" is missing; keys: {", ".join(keys)}.')
     try:
-        return cls(**given)
+        return cls(**given, **more)
     except LawError as error:
         raise LawError(f"{where}: {error}") from error
 
@@ -239,12 +264,17 @@ def law_text(law: Law) -> str:
     if departure:
         keys = vars(departure).items()
         tables["departure"] = {name: key for name, key in keys if name not in _NOT_IN_FILES}
+    for row in law.declared.values():
+        tables[f"covariates.{row.name}"] = dict(
+            zip(_OF_COVARIATE, (row.label, row.unit, row.logged), strict=True)
+        )
     for name, table in tables.items():
         lines += [f"[{name}]", *(f"{k} = {_toml(v)}" for k, v in table.items() if k not in added)]
     return "\n".join(lines) + "\n"
 
 
-_NOT_IN_FILES = ("stated", "bases")
+_NOT_IN_FILES = ("stated", "bases", "own")
+_OF_COVARIATE = ("label", "unit", "log")
 _TERM = ("coefficient", "slope", "log", "along", "exponent", "gate")
 
 
@@ -253,7 +283,9 @@ def _toml(value: object) -> str:
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, Mapping):
         return f"{{ {', '.join(f'{key} = {_toml(each)}' for key, each in value.items())} }}"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+    if isinstance(value, str | bool):
+        return json.dumps(value, ensure_ascii=False)
+    return repr(value)
 
 
 def stored_law(law: Law) -> dict[str, Any]:

@@ -13,10 +13,12 @@ s, ``start`` (the base's loss on the domain) and ``deviation`` (the base's loss 
 pre-training, over that expected of its size and budget), ``unique`` (tokens until new data repeat),
 ``rate`` (the learning rate). ``share`` is r itself,
 ``unannealed`` 1 for checkpoints that are not annealed and else 0, ``rated`` 1 for rows with a rate.
+A covariate that a law declares has the name of its column: its log, or itself if it is not logged.
 """
 
 import ast
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -28,7 +30,7 @@ from bayeslaw.common.arrays import Namespace, Tensor
 from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.laws.tape import CONSTANT, EXP, MULTIPLY, Node, Tape, evaluate
 from bayeslaw.laws.tape import FUNCTIONS as F
-from bayeslaw.tables.covariates import TABLE
+from bayeslaw.tables.covariates import TABLE, Covariate
 
 type Array = Tensor
 """NumPy array, PyTensor variable, or number."""
@@ -50,8 +52,8 @@ COLUMN = {
     "unannealed": "annealed",
     **dict.fromkeys(("rate", "rated"), "rate"),
 }
-"""Column of a loss table behind each covariate."""
-ORIGIN: Mapping[str, float] = dict.fromkeys(SYMBOLS, 0.0)
+"""Column of a loss table behind each covariate but those that a law declares; see `column_of`."""
+ORIGIN: Mapping[str, float] = defaultdict(float, dict.fromkeys(SYMBOLS, 0.0))
 """The point at which amounts are the paper's coefficients; most terms have this value there."""
 
 LETTERS = {TABLE[c].symbol: c for c in sorted(TABLE, key=lambda c: not TABLE[c].logged)}
@@ -61,7 +63,6 @@ BARRIER = "log(r + epsilon)"
 """Name of ``log(r + 1e-5)``. It is a covariate, so that it is not computed again for every draw."""
 LOGS = {f"log({letter})": covariate for letter, covariate in LETTERS.items()} | {BARRIER: "barrier"}
 """Names of the covariates' logs among the nodes."""
-_NAMES = {covariate: name for name, covariate in LOGS.items()}
 FORMULA_FUNCTIONS = {
     "exp": 1, "log": 1, "log1p": 1, "expm1": 1, "sqrt": 1, "tanh": 1, "sigmoid": 1,
     "max": 2, "min": 2,
@@ -70,14 +71,25 @@ FORMULA_FUNCTIONS = {
 _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
 _GREEK = (
     "alpha", "beta", "gamma", "eta", "nu", "lambda", "zeta", "phi",
-    "kappa", "mu", "omega", "rho", "xi",
+    "kappa", "mu", "omega", "rho", "xi", "chi", "delta", "theta", "tau", "sigma", "psi",
 )  # fmt: skip
+
+
+def column_of(covariate: str) -> str:
+    """Column of a loss table behind a covariate; one that a law declares has its own name."""
+    return COLUMN.get(covariate, covariate)
+
+
+def symbol_of(covariate: str) -> str:
+    """Symbol of a covariate in names of parameters and in LaTeX."""
+    return SYMBOLS.get(covariate, covariate)
 
 
 def tex(symbol: str) -> str:
     bare = symbol.removesuffix("_").rstrip("0123456789")
     number = symbol.removesuffix("_").removeprefix(bare)
-    return (f"\\{bare}" if bare in _GREEK else bare) + (f"_{number}" if number else "")
+    word = rf"\mathrm{{{bare.replace('_', r'\_')}}}" if len(bare) > 1 else bare
+    return (f"\\{bare}" if bare in _GREEK else word) + (f"_{number}" if number else "")
 
 
 @dataclass(frozen=True)
@@ -101,13 +113,17 @@ class Term:
         ""  # depth and rate, if the local exponent is ``exponent (1 - depth sigmoid(rate log P))``
     )
     stated: bool = False  # whether the prior is of the exponent there, ``<exponent>_ref``
+    own: tuple[Covariate, ...] = ()  # covariates that the law declares and the formula has
 
     def __post_init__(self) -> None:
-        used = [letter for letter in LETTERS if letter in _names_of(self.log)]
-        *others, last = LETTERS
+        letters = [*LETTERS, *(row.name for row in self.own)]
+        names = _names_of(self.log, self.own)
+        object.__setattr__(self, "own", tuple(row for row in self.own if row.name in names))
+        used = [letter for letter in letters if letter in names]
+        *others, last = letters
         for what, given, valid in (
             (f"covariate ({', '.join(others)} or {last})", self.along, used),
-            ("parameter", self.exponent, _parameters(self.log)),
+            ("parameter", self.exponent, _parameters(self.log, self.own)),
         ):
             if not valid:
                 raise LawError(f"log = {self.log!r}: has no {what}; a term has one.")
@@ -115,7 +131,7 @@ class Term:
                 raise LawError(f"log = {self.log!r}: {unknown(what.split()[0], given, valid)}")
         if self.leading not in self._slope.names:
             raise LawError(
-                f"log = {self.log!r}: its slope along {SYMBOLS[self.covariates[0]]} does not "
+                f"log = {self.log!r}: its slope along {symbol_of(self.covariates[0])} does not "
                 f"depend on {self.leading}; name the leading covariate and exponent with 'along' "
                 "and 'exponent'."
             )
@@ -135,15 +151,16 @@ class Term:
     @cached_property
     def covariates(self) -> tuple[str, ...]:
         """Covariates that the term depends on, the leading one first."""
-        names = [LOGS[name] for name in _parsed(self.log).tape.inputs if name in LOGS]
-        first = [c for c in names if self.along and SYMBOLS[c].strip("(")[0] == self.along]
+        names = [self._logs[n] for n in self._parsed.tape.inputs if n in self._logs]
+        symbols = {c: SYMBOLS[c].strip("(")[0] if c in SYMBOLS else c for c in names}
+        first = [c for c in names if self.along and symbols[c] == self.along]
         return tuple(dict.fromkeys([*first[:1], *names]))
 
     @cached_property
     def exponents(self) -> tuple[str, ...]:
         """Symbols of every parameter but the coefficient, the leading exponent first."""
         first = [self.exponent] if self.exponent else []
-        return tuple(dict.fromkeys([*first, *_parameters(self.log)]))
+        return tuple(dict.fromkeys([*first, *_parameters(self.log, self.own)]))
 
     @property
     def leading(self) -> str:
@@ -163,7 +180,7 @@ class Term:
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
         """Covariates that each exponent acts along: those that it is multiplied by."""
         along: dict[str, tuple[str, ...]] = {}
-        for name, covariates in _partners(_tree(self.log)):
+        for name, covariates in _partners(_tree(self.log), self.own):
             along[name] = tuple(dict.fromkeys(along.get(name, ()) + covariates))
         along[self.leading] = self.covariates[:1]
         return {name: along[name] or self.covariates for name in self.exponents}
@@ -174,14 +191,35 @@ class Term:
         depth, _, rate = self.gate.partition(" ")
         return (depth, rate) if self.gate else None
 
+    @cached_property
+    def _logs(self) -> dict[str, str]:
+        """Covariates by their names among the nodes: `LOGS` and those that are declared."""
+        return LOGS | {_node_name(row): row.name for row in self.own}
+
+    @property
+    def _parsed(self) -> Node:
+        return _parsed(self.log, own=self.own)
+
     def _by(self, name: str) -> Node:
-        """Derivative of the log by a parameter, or by a covariate's log."""
-        return _derivative(_parsed(self.log), name)
+        """Derivative of the log by a parameter, or by the node of a covariate."""
+        return _derivative(self._parsed, name)
+
+    def _node_of(self, covariate: str) -> str:
+        """Name of a covariate among the nodes."""
+        return {c: name for name, c in self._logs.items()}.get(covariate, covariate)
+
+    def _along(self, covariate: str) -> Node:
+        """Derivative of the log along a covariate."""
+        return self._by(self._node_of(covariate))
+
+    def _values(self, nodes: Sequence[Node], p: Values, x: Values, xp: Namespace) -> list[Array]:
+        logs = self._logs
+        return evaluate(nodes, lambda name: x[logs[name]] if name in logs else p[name], xp)
 
     @cached_property
     def _slope(self) -> Node:
         """Minus the derivative of the log along the leading covariate."""
-        return _derivative(-_parsed(self.log), _NAMES[self.covariates[0]])
+        return _derivative(-self._parsed, self._node_of(self.covariates[0]))
 
     @cached_property
     def _affine(self) -> tuple[Node, Node]:
@@ -189,7 +227,8 @@ class Term:
 
         Guards are left out: the prior of a local exponent has none.
         """
-        slope = _derivative(-_parsed(self.log, guarded=False), _NAMES[self.covariates[0]])
+        log = -_parsed(self.log, guarded=False, own=self.own)
+        slope = _derivative(log, self._node_of(self.covariates[0]))
         return slope, _derivative(slope, self.leading)
 
     @property
@@ -209,15 +248,15 @@ class Term:
 
     def power_of(self, covariate: str) -> bool:
         """Whether it is a power of a covariate, with an exponent that is the same in all rows."""
-        slope = self._by(_NAMES[covariate])
-        return slope.number != 0 and not {*LOGS} & slope.names
+        slope = self._along(covariate)
+        return slope.number != 0 and not {*self._logs} & slope.names
 
     def power_along(self, covariate: str) -> tuple[str, float]:
         """The parameter that is, up to its sign, the exponent of a factor, and the sign.
 
         The factor is a power of a covariate which the local exponent does not depend on.
         """
-        slope = self._by(_NAMES[covariate])
+        slope = self._along(covariate)
         for name in self.exponents:
             sign = _derivative(slope, name).number
             if sign in (-1, 1) and name not in self._slope.names:
@@ -226,7 +265,7 @@ class Term:
 
     def slope_along(self, covariate: str, p: Values, at: Values, xp: Namespace) -> Array:
         """Derivative of the log along a covariate, at `at`."""
-        return _values([self._by(_NAMES[covariate])], p, at, xp)[0]
+        return self._values([self._along(covariate)], p, at, xp)[0]
 
     def log_ratio(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Log of the term at `x` over its value at `at`; at `ORIGIN`, over its coefficient.
@@ -234,28 +273,28 @@ class Term:
         Parameters are numbers, arrays of draws, PyTensor variables, nodes of a tape; complex
         numbers too, for derivatives. `xp` has the functions of these.
         """
-        log = [_parsed(self.log)]
-        (here,) = _values(log, p, x, xp)
-        return here if at is ORIGIN else here - _values(log, p, at, xp)[0]
+        log = [self._parsed]
+        (here,) = self._values(log, p, x, xp)
+        return here if at is ORIGIN else here - self._values(log, p, at, xp)[0]
 
     def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
         """Derivative of `log_ratio` by each exponent."""
         nodes = [self._by(name) for name in self.exponents]
-        slopes = _values(nodes, p, x, np)
+        slopes = self._values(nodes, p, x, np)
         if at is not ORIGIN:
-            there = _values(nodes, p, at, np)
+            there = self._values(nodes, p, at, np)
             slopes = [value - other for value, other in zip(slopes, there, strict=True)]
         return dict(zip(self.exponents, slopes, strict=True))
 
     def local_exponent(self, p: Values, at: Values, xp: Namespace) -> Array:
         """Minus the derivative of the log along the leading covariate, at `at`."""
-        return _values([self._slope], p, at, xp)[0]
+        return self._values([self._slope], p, at, xp)[0]
 
     def to_local(self, p: Values, at: Values, xp: Namespace) -> dict[str, Array]:
         """Exponents in reference coordinates from the paper's."""
         q = {name: p[name] for name in self.exponents}
         if self.stated:
-            offset, factor = _values(self._affine, {**p, self.leading: 0.0}, at, xp)
+            offset, factor = self._values(self._affine, {**p, self.leading: 0.0}, at, xp)
             q = {self.local: offset + factor * q.pop(self.leading)} | q
         return q
 
@@ -264,7 +303,7 @@ class Term:
         p = {name: q[name] for name in self.exponents[1:]}
         leading = q[self.local]
         if self.stated:
-            offset, factor = _values(self._affine, {**p, self.leading: 0.0}, at, xp)
+            offset, factor = self._values(self._affine, {**p, self.leading: 0.0}, at, xp)
             leading = (leading - offset) / factor
         return {self.leading: leading} | p
 
@@ -300,12 +339,14 @@ def _tree(text: str) -> ast.expr:
 
 
 @lru_cache(maxsize=256)
-def _parsed(text: str, guarded: bool = True) -> Node:
+def _parsed(text: str, guarded: bool = True, own: tuple[Covariate, ...] = ()) -> Node:
     """The formula on a tape of its own; without guards, x is read for ``max(x, 1e-6)``."""
     tape = Tape()
+    amounts = {letter: f"log({letter})" for letter in LETTERS}
+    amounts |= {row.name: _node_name(row) for row in own if row.logged}
     try:
         with np.errstate(all="ignore"):
-            log: Node = _read(_tree(text), tape, guarded)
+            log: Node = _read(_tree(text), tape, guarded, amounts)
     except SyntaxError as error:
         raise LawError(f"cannot read log = {text!r}: {error.msg}.") from error
     except ValueError as error:
@@ -329,7 +370,7 @@ def _finite_somewhere(log: Node) -> bool:
     """Whether a formula is finite at any of many values of its inputs."""
     rng, points = np.random.default_rng(0), 200
     values = {name: np.exp(rng.uniform(-20, 3, points)) for name in log.tape.inputs}
-    ranges = {_NAMES["replay"]: (-10, 0), BARRIER: (-10, 0)}  # a ratio is below 1, other counts not
+    ranges = {"log(r)": (-10, 0), BARRIER: (-10, 0)}  # a ratio is below 1, other counts not
     for name in values.keys() & LOGS.keys():
         values[name] = rng.uniform(*ranges.get(name, (0, 30)), points)
     with np.errstate(all="ignore"):
@@ -337,24 +378,32 @@ def _finite_somewhere(log: Node) -> bool:
     return bool(np.isfinite(found).any())
 
 
-def _read(node: ast.expr, tape: Tape, guarded: bool) -> Any:
+def _node_name(row: Covariate) -> str:
+    return f"log({row.name})" if row.logged else row.name
+
+
+def _read(node: ast.expr, tape: Tape, guarded: bool, amounts: Mapping[str, str]) -> Any:
+    """A node of the tape; `amounts` are the names of the logs of covariates."""
+
     def named(name: str) -> Node:
         return tape.inputs.get(name) or tape.input(name)
+
+    def read(each: ast.expr) -> Any:
+        return _read(each, tape, guarded, amounts)
 
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             return tape.constant(value)
         case ast.Name(id=name):
-            node_of = named(f"log({name})") if name in LETTERS else named(name)
-            return F.exp(node_of) if name in LETTERS else node_of
+            return F.exp(named(amounts[name])) if name in amounts else named(name)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_read(operand, tape, guarded)
+            return -read(operand)
         case ast.Call(func=ast.Name(id="log"), args=[argument]) if _epsilon(argument) is not None:
             return named(BARRIER)
         case ast.Call(func=ast.Name(id="max"), args=[u, ast.Constant()]) if not guarded:
-            return _read(u, tape, guarded)
+            return read(u)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            one, two = (_read(side, tape, guarded) for side in (left, right))
+            one, two = map(read, (left, right))
             return _applied(_OPERATORS[type(op)], one, two)
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
             if name not in FORMULA_FUNCTIONS:
@@ -362,7 +411,7 @@ def _read(node: ast.expr, tape: Tape, guarded: bool) -> Any:
             if len(arguments) != (count := FORMULA_FUNCTIONS[name]):
                 many = f"{count} argument{'s' * (count > 1)}"
                 raise ValueError(f"{name} takes {many}, not {len(arguments)}.")
-            return _applied(name, *(_read(argument, tape, guarded) for argument in arguments))
+            return _applied(name, *map(read, arguments))
     raise ValueError(
         f"cannot read {ast.unparse(node)!r}; a formula has numbers, names, + - * / **, and "
         f"{', '.join(FORMULA_FUNCTIONS)}."
@@ -411,10 +460,6 @@ def _derivative(node: Node, name: str) -> Node:
     return node.tape.gradient(node, [inputs[name]])[0] if name in inputs else node * 0.0
 
 
-def _values(nodes: Sequence[Node], p: Values, x: Values, xp: Namespace) -> list[Array]:
-    return evaluate(nodes, lambda name: x[LOGS[name]] if name in LOGS else p[name], xp)
-
-
 def _epsilon(node: ast.AST) -> float | None:
     """The number e of r + e."""
     match node:
@@ -423,28 +468,30 @@ def _epsilon(node: ast.AST) -> float | None:
     return None
 
 
-def _names_of(text: str) -> list[str]:
+def _names_of(text: str, own: tuple[Covariate, ...]) -> list[str]:
     """Names in a formula, in the order in which they are written."""
-    _parsed(text)
+    _parsed(text, own=own)
     names = [node for node in ast.walk(_tree(text)) if isinstance(node, ast.Name)]
     return list(dict.fromkeys(n.id for n in sorted(names, key=lambda n: (n.lineno, n.col_offset))))
 
 
-def _parameters(text: str) -> list[str]:
-    return [name for name in _names_of(text) if name not in {*LETTERS, *FORMULA_FUNCTIONS}]
+def _parameters(text: str, own: tuple[Covariate, ...]) -> list[str]:
+    others = {*LETTERS, *FORMULA_FUNCTIONS, *(row.name for row in own)}
+    return [name for name in _names_of(text, own) if name not in others]
 
 
-def _partners(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _partners(node: ast.AST, own: tuple[Covariate, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Each name of a formula, with the covariates of the product that it stands in."""
     product = node
     while isinstance(node, ast.UnaryOp):
         node = node.operand
     if isinstance(node, ast.Call) or _sum(node):
         for child in ast.iter_child_nodes(node):
-            yield from _partners(child)
+            yield from _partners(child, own)
         return
     names = {n.id for n in ast.walk(product) if isinstance(n, ast.Name)}
-    along = tuple(c for letter, c in LETTERS.items() if letter in names)
+    covariates = LETTERS | {row.name: row.name for row in own}
+    along = tuple(c for letter, c in covariates.items() if letter in names)
     factors = [node]
     while factors:
         match factors.pop():
@@ -455,7 +502,7 @@ def _partners(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
             case ast.BinOp(left=left, right=right) as each if not _sum(each):
                 factors += [left, right]
             case other:
-                yield from _partners(other) if other is not node else ()
+                yield from _partners(other, own) if other is not node else ()
 
 
 def _sum(node: ast.AST) -> bool:

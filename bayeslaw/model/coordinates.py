@@ -30,7 +30,7 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import FLOOR, Prior
 from bayeslaw.laws.steps import KAPPA, Coupling
 from bayeslaw.laws.tape import FUNCTIONS as F
-from bayeslaw.laws.terms import COLUMN, Term, Values
+from bayeslaw.laws.terms import Term, Values, column_of
 from bayeslaw.model.noise import LENGTH
 from bayeslaw.model.spec import Data, Spec
 
@@ -94,7 +94,7 @@ def _factors(spec: Spec) -> dict[str, _Factor]:
     names = [name for term in terms for name in term.exponents]
     for term in terms:
         for covariate in term.covariates[1:]:
-            others = [t.slope for t in terms if COLUMN[t.covariates[0]] == covariate]
+            others = [t.slope for t in terms if column_of(t.covariates[0]) == covariate]
             name, sign = term.power_along(covariate)
             alone = names.count(name) == 1 and spec.priors[name].support == FLAT.support
             if others and alone:

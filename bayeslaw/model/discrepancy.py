@@ -22,7 +22,7 @@ from bayeslaw.laws.deviations import START, WHOLE, Deviation, Polynomial, Walk
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.steps import KAPPA, Coupling, Departure
-from bayeslaw.laws.terms import COLUMN, SYMBOLS, Values
+from bayeslaw.laws.terms import SYMBOLS, Values, column_of, symbol_of
 from bayeslaw.tables.table import as_valid
 
 
@@ -97,7 +97,7 @@ def _varying(deviation: Deviation, law: Law) -> Deviation | None:
     """The part of a deviation along columns that the law does not hold."""
 
     def varies(along: Sequence[str]) -> bool:
-        return not {COLUMN[c] for c in along if c} & law.held.keys()
+        return not {column_of(c) for c in along if c} & law.held.keys()
 
     if isinstance(deviation, Polynomial):
         along = {name: c for name, c in deviation.coefficients.items() if varies(c)}
@@ -119,12 +119,23 @@ class NoDiscrepancy(Discrepancy):
         return law
 
 
-DRIFTS = {
-    f"drift_{''.join(SYMBOLS[c] for c in along)}": along
-    for order in (2, 3)
-    for along in combinations_with_replacement(("params", "ptpp"), order)
-}
-"""Covariates of each coefficient of the whole loss's polynomial."""
+def _drifts(law: Law) -> dict[str, tuple[str, ...]]:
+    """Covariates of each coefficient of the whole loss's polynomial."""
+    others = [c for c in ("ptpp", *_own(law)) if c in law.columns]
+    if not others or "params" not in law.columns:
+        return {}
+    return {
+        f"drift_{''.join(map(symbol_of, along))}": along
+        for order in (2, 3)
+        for along in combinations_with_replacement(("params", *others), order)
+    }
+
+
+def _own(law: Law) -> list[str]:
+    """Covariates that the law declares, as far as they have a logarithm."""
+    return [name for name, row in law.declared.items() if row.logged and name in law.columns]
+
+
 CROSSED = {"tokens": ("params", "ptpp"), "ptpp": ("params",)}
 """Covariates that may change a term's local exponent, by the term's leading covariate."""
 
@@ -135,7 +146,8 @@ class Curvature(Discrepancy):
 
     Every coefficient has a Normal prior with mean 0. With the default scales, over a factor of ten
     in a covariate a local exponent of .3 may change by most of itself. A law with a pre-training
-    budget also has a polynomial of degree 3 in log N and log P added to the log of the whole loss,
+    budget also has a polynomial of degree 3 in log N and log P added to the log of the whole loss
+    (so does one with a logged covariate of its own, in its log),
     because no curvature of ``F / P^eta`` lets losses rise, level off faster than F allows, or do so
     differently for each N.
 
@@ -167,17 +179,18 @@ class Curvature(Discrepancy):
             if lead != "barrier":
                 along[f"curve_{name}"] = lead, lead
                 scales[f"curve_{name}"] = self.own
-            for other in CROSSED.get(lead, ()):
+            others = (*CROSSED[lead], *_own(law)) if lead == "tokens" else CROSSED.get(lead, ())
+            for other in others:
                 if other in law.columns:
-                    along[f"cross_{name}{SYMBOLS[other]}"] = other, lead
-                    scales[f"cross_{name}{SYMBOLS[other]}"] = self.crossed
+                    along[f"cross_{name}{symbol_of(other)}"] = other, lead
+                    scales[f"cross_{name}{symbol_of(other)}"] = self.crossed
             if lead == "barrier" or term.power_along("replay")[1] > 0:
                 along[f"tilt_{name}r"] = ("share",)
                 scales[f"tilt_{name}r"] = self.tilt
             deviations.append(Polynomial(name, along))
-        if set(law.columns) >= {"params", "ptpp"}:
-            deviations.append(Polynomial(WHOLE, DRIFTS))
-            scales |= dict.fromkeys(DRIFTS, self.drift)
+        if drifts := _drifts(law):
+            deviations.append(Polynomial(WHOLE, drifts))
+            scales |= dict.fromkeys(drifts, self.drift)
         priors = {name: Prior("Normal", mu=0, sigma=sd) for name, sd in scales.items()}
         return deviating(law, deviations, priors)
 
@@ -276,8 +289,9 @@ ADAPTATION_WALK = Prior("LogNormal", median=1, sigma=0.3)
 class Adaptation(Discrepancy):
     """A polynomial and walks along both shares of the log of the whole loss; a walk along D/N.
 
-    The polynomial is of degree 2 in log N, log P, log D and log(s + .01), without the square of
-    log D, where s is the share of the domain's own text, or r in a law that does not read s. The
+    The polynomial is of degree 2 in log N, log P, log D, log(s + .01) and the logs of covariates
+    that the law declares, without the square of log D, where s is the share of the domain's own
+    text, or r in a law that does not read s. The
     slopes of the log loss along log(s + .01) and log(1 - s + .01) change by random walks, so that
     bands widen on both sides of the fitted ratios, and a minimum between them is possible.
 
@@ -306,10 +320,11 @@ class Adaptation(Discrepancy):
     }
 
     def apply(self, law: Law) -> Law:
-        known = [c for c in POLYNOMIAL_COVARIATES if COLUMN[c] in law.columns]
+        known = [c for c in POLYNOMIAL_COVARIATES if column_of(c) in law.columns]
+        known += _own(law)
         # The square of log D is left to the walk along D/N.
         pairs = [p for p in combinations_with_replacement(known, 2) if p != ("tokens", "tokens")]
-        along = {f"poly_{SYMBOLS[one]}{SYMBOLS[other]}": (one, other) for one, other in pairs}
+        along = {f"poly_{symbol_of(one)}{symbol_of(other)}": (one, other) for one, other in pairs}
         priors = {
             name: Prior(
                 "Normal",

@@ -82,8 +82,9 @@ class LawDraws:
         """Loss in nats per token, shape (..., draws).
 
         Arguments are in the units of a table, and broadcast with (..., draws): an axis of length 1
-        at their end stands for the draws. A law without replay or PTPP needs none. Where a law has
-        no value, as at D = 0, the loss is infinite or NaN.
+        at their end stands for the draws. A law without replay or PTPP needs none;
+        what a law declares, it holds. Where a law has no value, as at D = 0, the loss is infinite
+        or NaN.
         """
         with np.errstate(all="ignore"):
             x = {"params": np.log(params), "tokens": np.log(tokens) - np.log(self.law.token_unit)}
@@ -101,6 +102,10 @@ class LawDraws:
         )
         if ptpp is not None:
             x["ptpp"] = np.log(ptpp)
+        for name, row in self.law.declared.items():
+            if name in self.law.held:
+                value = np.asarray(self.law.held[name])
+                x[name] = np.log(value) if row.logged else value
         if replay is not None:
             x |= self.law.shares(np.asarray(replay, float))
         if self.unique is not None:

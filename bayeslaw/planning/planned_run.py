@@ -279,7 +279,7 @@ def extrapolations(
         fit = fit if refuse else fit.accepted(beyond_evidence=True)
         finding = judge_extrapolation(fit, row)
         located = finding.frame
-        judged.append(evidence(located, fit.columns, refuse=not fit.accepts_beyond))
+        judged.append(evidence(located, fit.about, refuse=not fit.accepts_beyond))
         far = [f"{position} by {distance}." for position, distance in farthest(located).items()]
         # The last words of the finding are the position.
         for text in (*far, *finding.words[:-1]):

@@ -494,6 +494,12 @@ def stage_of(fits: Sequence[Fit], ptpp: float | None) -> float | None:
     known = {float(value) for rows in tables if "ptpp" in rows for value in rows["ptpp"]}
     if ptpp is None and len(known) == 1:
         return known.pop()
+    for fit in fits:
+        if own := [c for law in fit.laws for c in law.declared if c in law.columns]:
+            raise BayeslawError(
+                f"{fit.name}: a plan does not know {', '.join(own)}; fit the rows of one value, "
+                f"such as {argument('where', f'{own[0]} == 8')}."
+            )
     if ptpp is None and any("ptpp" in fit.columns for fit in fits):
         raise BayeslawError("a plan needs ptpp= (--ptpp): the laws know pre-training budgets.")
     return ptpp

@@ -11,8 +11,8 @@ from scipy.interpolate import RegularGridInterpolator
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
-from bayeslaw.common.formatting import certain, count, digits, jsonable, percent
-from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
+from bayeslaw.common.formatting import certain, count, digits, jsonable
+from bayeslaw.common.shown import SYNTHETIC, Block, Detail, Format, Note, Showing, Shown, Table
 from bayeslaw.inference.variance import shares_table
 from bayeslaw.laws.steps import epochs
 from bayeslaw.planning.grid import BUDGETS
@@ -419,9 +419,9 @@ class Plan(Choice):
             if self.best is None and certain.atpp > 0 and self.problem.fixed is None:
                 words += f"; this plan has {self.atpp / certain.atpp:.2g} times its budget"
         # It compares budgets of plans, and here may be none.
-        price = f" {PRICE}" if self.best is None and self.problem.fixed is None else ""
         if len(self._no_limits) < 2:
-            blocks.append(f"The deterministic plan ({self.point}) {words}.{price}")
+            blocks.append(f"The deterministic plan ({self.point}) {words}.")
+            blocks += [Detail(PRICE)] * (self.best is None and self.problem.fixed is None)
         blocks += self._to_check()
         if len(self.spread):
             blocks.append(shares_table(self.spread))

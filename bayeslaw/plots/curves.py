@@ -34,7 +34,6 @@ from bayeslaw.plots.style import (
     COLOURS,
     INK,
     QUIET,
-    SHORT_LABELS,
     SIZES,
     Look,
     axes,
@@ -47,7 +46,7 @@ from bayeslaw.plots.style import (
 )
 from bayeslaw.tables.hull import BEYOND_PREFIX, EXTRAPOLATION, PROJECTION, farthest, locate
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import canonical
+from bayeslaw.tables.validation import COVARIATES, canonical
 
 CROSS: Look = {"ls": "", "marker": "x", "ms": 9, "mew": 1, "color": INK}  # outside its 90 % band
 POINTS = 25  # of a curve
@@ -94,7 +93,7 @@ def forecast(fit: Fit, rows: LossTable | pd.DataFrame, *, seed: int = 0) -> Figu
     TableError
         If a covariate of the law is missing.
     """
-    return _curves(fit, _frame(fit, rows), ("ptpp", "replay"), seed)
+    return _curves(fit, _frame(fit, rows), ("ptpp", "replay", *_own(fit)), seed)
 
 
 @step("forecasting the fitted rows")
@@ -119,26 +118,30 @@ def in_sample(fit: Fit, *, seed: int = 0) -> Figure:
     if fit.table is None:
         raise TableError("this point fit has no training table; use forecast.")
     # Without the runs, so that the bands are those of a new run.
-    known = [
-        c for c in ("base", *fit.columns, UNIQUE, ANNEALED, RATE_COLUMN) if c in fit.table.frame
-    ]
+    told = dict.fromkeys(("base", "tokens", *fit.columns, UNIQUE, ANNEALED, RATE_COLUMN))
+    known = [c for c in told if c in fit.table.frame]
     rows = fit.table.measured[[*known, "loss"]].reset_index(drop=True)
-    return _curves(fit, rows, ("replay", "ptpp"), seed)
+    return _curves(fit, rows, ("replay", "ptpp", *_own(fit)), seed)
 
 
 def _frame(fit: Fit, rows: LossTable | pd.DataFrame) -> pd.DataFrame:
     return rows.frame if isinstance(rows, LossTable) else canonical(rows, "grid", fit.columns)
 
 
+def _own(fit: Fit) -> list[str]:
+    """Covariates that the laws declare."""
+    return [c for c in fit.columns if c not in COVARIATES]
+
+
 @style()
-def _curves(fit: Fit, frame: pd.DataFrame, across: tuple[str, str], seed: int) -> Figure:
+def _curves(fit: Fit, frame: pd.DataFrame, across: Sequence[str], seed: int) -> Figure:
     """Draw a panel per size; the columns `across`, if they vary, give rows of panels and lines."""
     train = frame if fit.table is None else fit.table.frame
 
     def predicted(rows: pd.DataFrame) -> pd.DataFrame:
         """Rows with median, and with bands, or with the range of a point fit."""
         if isinstance(fit, PointFit):
-            places = locate(train, rows, fit.columns).set_index(rows.index)
+            places = locate(train, rows, fit.about).set_index(rows.index)
             bars = fit.forecast(rows).set_index(rows.index).rename(columns={"prediction": "median"})
             return bars.join(places).assign(inside_90=True)
         fc = fit.accepted(beyond_evidence=True).forecast(rows, seed=seed)
@@ -147,8 +150,8 @@ def _curves(fit: Fit, frame: pd.DataFrame, across: tuple[str, str], seed: int) -
     def titled(column: str, value: float) -> str:
         """A covariate's value, and its ratio to the largest training value if that is less."""
         column = "params" if column == "panel" else column
-        text, most = f"{SHORT_LABELS[column]} {count(value)}", train[column].max()
-        beyond = column != "replay" and value > 1.005 * most
+        text, most = f"{fit.about[column].alias} {count(value)}", train[column].max()
+        beyond = fit.about[column].logged and value > 1.005 * most
         return f"{text} ({value / most:.2g} × largest fitted)" if beyond else text
 
     columns = fit.columns
@@ -206,7 +209,7 @@ def _curves(fit: Fit, frame: pd.DataFrame, across: tuple[str, str], seed: int) -
     if any(lines):
         figure.suptitle("\n".join(filter(None, lines)), x=0.01, ha="left", fontsize=9)
     shades = [Patch(label=name, **SHADES[name]) for name in reach]
-    legend(figure, [*_handles(kinds, points), *shades])
+    legend(figure, [*_handles(kinds, points, fit), *shades])
     return figure
 
 
@@ -280,9 +283,9 @@ def _points(ax: Axes, points: pd.DataFrame, i: int) -> None:
         ax.plot(out["tokens"], out["loss"], **CROSS)
 
 
-def _handles(kinds: list[Cell], points: pd.DataFrame) -> list[Artist]:
+def _handles(kinds: list[Cell], points: pd.DataFrame, fit: Fit) -> list[Artist]:
     measured, banded = "loss" in points, "lower_90" in points
-    lines = [f"{SHORT_LABELS[c]} {count(v)}" for kind in kinds for c, v in kind.items()]
+    lines = [f"{fit.about[c].alias} {count(v)}" for kind in kinds for c, v in kind.items()]
     marked: Look = {"ms": 4.5} if lines and measured else {"ms": 4.5, "marker": ""}
     labels = lines or ["median" if banded else "point fit"]
     handles: list[Artist] = [key(label, **look(i) | marked) for i, label in enumerate(labels)]
@@ -434,6 +437,7 @@ def compute_optimal(
     search: Range | None = None,
     replay: float | None = None,
     ptpp: float | None = None,
+    **own: float,
 ) -> Figure:
     """IsoFLOP curves of some budgets, and the compute-optimal model and tokens of all budgets.
 
@@ -448,7 +452,7 @@ def compute_optimal(
     ----------
     posterior : Posterior
         Of a law that depends on N and D; at most 1000 of its draws are used.
-    flops, search, replay, ptpp
+    flops, search, replay, ptpp, own
         As for `bayeslaw.derive.compute_optimal`.
 
     Raises
@@ -462,7 +466,7 @@ def compute_optimal(
     ends = min(asked[0], rows["compute"].min()), max(asked[-1], rows["compute"].max())
     few = spread_draws(posterior.count, FRONTIER_DRAWS)
     budgets, rule = (
-        budgets_of(posterior, ends, search, replay, ptpp, few, drift=drift)
+        budgets_of(posterior, ends, search, replay, ptpp, few, own, drift=drift)
         for drift in (True, not posterior.law.deviations)
     )
     colours = ScalarMappable(LogNorm(asked[0], max(asked[-1], 1.01 * asked[0])), SIZES)

@@ -21,13 +21,13 @@ from bayeslaw.planning.problem import Limit
 from bayeslaw.planning.result import Plan
 from bayeslaw.plots.curves import CROSS
 from bayeslaw.plots.style import (
-    AXIS_LABELS,
     COLOURS,
     INK,
     LINES,
     QUIET,
     Look,
     axes,
+    axis_label,
     first_column,
     key,
     legend,
@@ -35,6 +35,7 @@ from bayeslaw.plots.style import (
     look,
     style,
 )
+from bayeslaw.tables.covariates import TABLE
 from bayeslaw.tables.validation import COVARIATES
 
 # -- forecasts against measured losses ------------------------------------------------------------
@@ -150,7 +151,7 @@ def coverage(predicted: Forecast) -> Figure:
 
 @style()
 def residuals(predicted: Forecast, fitted: Forecast | None = None) -> Figure:
-    """Residuals in percent of the median, against each of N, D, PTPP and r that varies.
+    """Residuals in percent of the median, against each covariate that varies.
 
     Parameters
     ----------
@@ -171,7 +172,8 @@ def residuals(predicted: Forecast, fitted: Forecast | None = None) -> Figure:
     parts = [predicted] if fitted is None else [fitted, predicted]
     frames = [f.frame.assign(residual=100 * (_measured(f) / f.median - 1)) for f in parts]
     both = pd.concat(frames)
-    across = [c for c in COVARIATES if c in both and both[c].nunique() > 1]
+    own = {c: row for c, row in predicted.about.items() if c not in COVARIATES}
+    across = [c for c in (*COVARIATES, *own) if c in both and both[c].nunique() > 1]
     if not across:
         raise TableError("no covariate varies in these rows; give rows of several sizes or tokens.")
     figure, panels = axes(len(across), columns=2, width=3.6, height=2.3, sharey=True)
@@ -179,10 +181,11 @@ def residuals(predicted: Forecast, fitted: Forecast | None = None) -> Figure:
         ax.axhline(0, color=INK, lw=0.8)
         for frame, marks in zip(frames, dots[-len(frames) :], strict=True):
             ax.plot(frame[column], frame["residual"], ls="", ms=4, **marks)
-        if column == "replay":  # may be 0
-            ax.set_xlabel(AXIS_LABELS[column])
+        if not (TABLE | own)[column].logged:  # may be 0
+            ax.set_xlabel(axis_label(column, own))
         else:
             log_axis(ax, both[column], column)
+            ax.set_xlabel(axis_label(column, own))
         if first_column(ax):
             ax.set_ylabel("residual (% of the median)")
     legend(figure, panels[0].get_legend_handles_labels()[0])

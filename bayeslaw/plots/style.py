@@ -1,8 +1,9 @@
 """Common style of all figures: colours, line styles, labels, axes and legends."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import matplotlib as mpl
@@ -18,7 +19,7 @@ from matplotlib.typing import LineStyleType, RcKeyType
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.formatting import count
-from bayeslaw.tables.covariates import TABLE
+from bayeslaw.tables.covariates import TABLE, Covariate
 
 # Okabe and Ito (2008): distinct for people with any colour vision. Lines and markers are distinct
 # without colour.
@@ -31,7 +32,6 @@ SIZES = ListedColormap(mpl.colormaps["viridis"](np.linspace(0, 0.85, 256)))
 """Colours of model sizes and budgets. The end of viridis is left out: yellow on white is faint."""
 
 AXIS_LABELS = {c: row.label for c, row in TABLE.items()} | {"loss": "loss (nats per token)"}
-SHORT_LABELS = {c: row.alias for c, row in TABLE.items()}
 RC: dict[RcKeyType, object] = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
@@ -71,6 +71,14 @@ def style() -> Iterator[None]:
     """The common style, whatever the user's own is; also a decorator, ``@style()``."""
     with mpl.rc_context({**mpl.rcParamsDefault, **RC, "backend": mpl.rcParams["backend"]}):
         yield
+
+
+def axis_label(column: str, declared: Mapping[str, Covariate] = MappingProxyType({})) -> str:
+    """Label of an axis; of a covariate that a law declares with its unit."""
+    if column not in declared:
+        return AXIS_LABELS.get(column, column)
+    row = declared[column]
+    return row.label if row.unit == "1" else f"{row.label} ({row.unit})"
 
 
 def log_axis(ax: Axes, values: npt.ArrayLike, name: str) -> None:

@@ -19,7 +19,7 @@ from bayeslaw.checks.findings import Check
 from bayeslaw.common.errors import FitWarning
 from bayeslaw.common.formatting import count, listed
 from bayeslaw.common.progress import step
-from bayeslaw.common.shown import Block, Note, Severity, Showing, Shown, Table
+from bayeslaw.common.shown import Block, Detail, Note, Severity, Showing, Shown, Table
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name, score, shown_comparison
 from bayeslaw.huber.point_fit import PointFit, fit_huber
@@ -28,7 +28,7 @@ from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import effects
 from bayeslaw.planning.result import Plan
-from bayeslaw.plots.style import AXIS_LABELS, SHORT_LABELS
+from bayeslaw.plots.style import axis_label
 from bayeslaw.reporting.pages import Page, Picture, formula, picture, rendered
 from bayeslaw.tables.hull import in_words, locate
 from bayeslaw.tables.table import LossTable, is_synthetic
@@ -124,6 +124,7 @@ class _Results:
     forecast: Forecast
     train: str | None
     test: str | None
+    question: str | None  # as asked, not the one that every report answers
     point: PointFit
     scores: pd.DataFrame | None  # of the posterior and the point fit, on measured rows
     checked: Check
@@ -207,7 +208,9 @@ def report(
         by_fit = {"posterior": score(fc, rows), "Huber point fit": score(point, rows)}
         scores = pd.DataFrame(by_fit).T
     checked = check(fit, rows, seed=seed)
-    results = _Results(fit, fc, train, test, point, scores, checked, comparison, plan, backtest)
+    results = _Results(
+        fit, fc, train, test, question, point, scores, checked, comparison, plan, backtest
+    )
     top = _warnings(results)
     sections = _sections(results, top) | {"provenance": _provenance(results, command)}
     sections["checklist"] = _checklist(results)
@@ -246,7 +249,8 @@ def _sections(of: _Results, top: Sequence[str]) -> dict[str, Shown]:
     """What the results show, but for what stands at the top, and what a report adds."""
 
     def blocks(shown: Shown) -> list[Block]:
-        return [b for b in shown.blocks if not (isinstance(b, Note) and b.text in top)]
+        read = [b for b in shown.blocks if not isinstance(b, Detail)]
+        return [b for b in read if not (isinstance(b, Note) and b.text in top)]
 
     sections = {"summary": Shown("Summary", [_summary(of)])}
     if of.plan is not None:
@@ -279,16 +283,20 @@ def _summary(of: _Results) -> list[str]:
         inside = inside_words(fc.to_frame(), BAND_LEVELS[::2])
         tested = f"{inside} The mean absolute error of the median is {error:.2g} %."
         tested += _unexpected(_coverage(fc))
-    reaches = {SHORT_LABELS[c]: beyond(training[c], frame[c]) for c in of.fit.columns}
+    reaches = {row.alias: beyond(training[c], frame[c]) for c, row in of.fit.about.items()}
     farther = ", ".join(f"{name} {reach}" for name, reach in reaches.items() if reach != "inside")
     ranges = "Each covariate is within the range of the training rows."
     ranges = f"Beyond the range of the training rows: {farther}." if farther else ranges
     exact = not of.first.law.discrepancy_parameters
     words = "no discrepancy" if exact else f"its discrepancy, {of.first.spec.discrepancy.words}"
     state = str(of.fit.convergence)
+    medians = f"{fc.median.min():.4g}"
+    if len(frame) > 1:
+        medians = f"from {medians} to {fc.median.max():.4g}"
+    answer = f"{of.question} Answer: median {medians}" if of.question else f"Median {medians}"
     return [
-        f"Median forecasts run from {fc.median.min():.4g} to {fc.median.max():.4g} nats per token; "
-        f"the 90 % band is ± {half:.2g} % of the median (median over rows).",
+        f"{answer} nats per token; the 90 % band is ± {half:.2g} % of the median"
+        f"{' (median over rows)' * (len(frame) > 1)}.{_own_test(of.checked)}",
         tested,
         f"Position of the rows: {in_words(fc.positions)}.",
         ranges,
@@ -299,6 +307,16 @@ def _summary(of: _Results) -> list[str]:
         f"{words}), the priors and the likelihood are right. Calibration on held-out rows tests "
         "whether they are.",
     ]
+
+
+def _own_test(checked: Check) -> str:
+    """How many of its farthest training rows a refit to the others caught, if it was made."""
+    for part in checked.parts:
+        if part.name == "held out" and part.facts["own"] and "inside_90" in part.frame:
+            inside = part.frame["inside_90"]
+            text = f"Forecast from the others by a refit, {int(inside.sum())} of the farthest "
+            return f" {text}{len(inside)} training rows are in their 90 % band."
+    return ""
 
 
 def _data(of: _Results) -> Shown:
@@ -313,12 +331,12 @@ def _data(of: _Results) -> Shown:
     text += f"The training runs cost {cost(frame)}. "
     text += " ".join(_groups(of.first, rows, level) for level in of.first.spec.effects)
     ranges = {}
-    for column in (*COVARIATES, "loss"):
+    for column in dict.fromkeys((*COVARIATES, *law.columns, "loss")):
         if column in frame:
             spans = [_range(frame[column]), _range(rows[column]) if column in rows else UNKNOWN]
             reach = "" if column == "loss" else "not in the law"
             reach = beyond(frame[column], rows[column]) if column in law.columns else reach
-            ranges[AXIS_LABELS[column]] = [*spans, reach]
+            ranges[axis_label(column, law.declared)] = [*spans, reach]
     costs = [6 * f["params"] * f["tokens"] for f in (frame, rows)]
     spans = [f"{c.min():.2g} – {c.max():.2g}" for c in costs]
     ranges["compute of a row, 6 N D, FLOPs"] = [*spans, beyond(*costs)]
@@ -522,21 +540,22 @@ def _checklist(of: _Results) -> Shown:
         checkpoints = "several rows of one run" if repeated else "one row per run"
     domains = frame["domain"].dropna().unique() if "domain" in frame else ()
     domain = ", ".join(map(str, domains)) or UNKNOWN
-    others = ", ".join(map(str, [c for c in frame.columns if c not in NAMED]))
+    others = ", ".join(map(str, [c for c in frame.columns if c not in (*NAMED, *law.columns)]))
     known = f"not in the fit; further columns of the table: {others}" if others else UNKNOWN
     bounds = ", ".join(f"{n} = {v:g}" for n, v in of.point.at_bounds.items()) or "nothing"
     added = len(law.discrepancy_parameters)
     size = f"{len(law.terms)} terms, {len(law.parameters) - added} parameters"
     size += f" and {added} of the discrepancy" if added else ""
     sizes = sorted(frame["params"].unique())
-    repeats = int(frame.duplicated([c for c in (*COVARIATES, "domain") if c in frame]).sum())
+    told = {*COVARIATES, *law.columns, "domain"} & {*frame}
+    repeats = int(frame.duplicated([*told]).sum())
     reach = [f"{c} {far}" for c in law.columns if (far := beyond(frame[c], rows[c])) != "inside"]
     none = "none: the rows forecast have no measured loss"
     answers = {
         "The law": {
             "formula": f"{law.title}; {size}",
             "response": f"validation loss, nats per token, domain {domain}",
-            "variables": "; ".join(AXIS_LABELS[c] for c in law.columns),
+            "variables": "; ".join(axis_label(c, law.declared) for c in law.columns),
             "how N is counted": f"{UNKNOWN}: the table does not say whether embeddings count",
             "compute": "6 N D; attention and embeddings not counted separately",
         },
@@ -563,7 +582,7 @@ def _checklist(of: _Results) -> Shown:
             "on a bound": f"in the Huber fit: {bounds}; posterior draws are never on a bound",
             "uncertainty": "central bands of the posterior predictive",
             "validation": f"{len(rows)} held-out rows" if "loss" in rows else none,
-            "extrapolation": "; ".join([*reach, in_words(locate(frame, rows, law.columns))]),
+            "extrapolation": "; ".join([*reach, in_words(locate(frame, rows, law.about))]),
         },
     }
     pairs = {(group, item): a for group, items in answers.items() for item, a in items.items()}

@@ -1,5 +1,6 @@
 """The covariates of loss tables and laws: one row each, from which all lists of names are made."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 COUNTS = "counts are expected, not millions or billions"
@@ -23,14 +24,15 @@ class Covariate:
         Unit in saved draws.
     measured : float
         Farthest distance beyond the range of the fitted rows at which held-out losses were compared
-        with bands: in decades, or of its own if it is not logged.
+        with bands: in decades, or of its own if it is not logged. 0 if none were compared, as of
+        a covariate that a law file declares.
     positive : str
         What to give in place of a number that is not positive; empty if 0 has a meaning.
     expected : str
         What to say of a number that seems to be in another unit; empty if none can be.
     logged : bool
-        Whether its distances are in decades. Not those of replay, which may be 0, and is the only
-        such covariate that formulas know.
+        Whether its distances are in decades. Not those of replay, which may be 0. Formulas have
+        the value itself of a declared covariate that is not logged.
     """
 
     name: str
@@ -94,3 +96,30 @@ _ROWS = (
 
 TABLE = {row.name: row for row in _ROWS}
 """Covariates by the names of their columns, in the order in which tables show them."""
+
+
+def declared(name: str, *, label: str = "", unit: str = "1", log: bool = True) -> Covariate:
+    """The covariate that the table ``[covariates.<name>]`` of a law file declares."""
+    words = name.replace("_", " ")
+    return Covariate(
+        name=name,
+        symbol=name,
+        alias=name,
+        text=words,
+        label=label or words,
+        unit=unit,
+        measured=0.0,
+        positive=f"{words} has a logarithm; write log = false if 0 has a meaning" * log,
+        logged=log,
+    )
+
+
+type Columns = Iterable[str] | Mapping[str, Covariate]
+"""Names of columns, or what is known of each, as `bayeslaw.Law.about` has it."""
+
+
+def about(columns: Columns) -> dict[str, Covariate]:
+    """The covariates of some columns; names alone are those of `TABLE`, or say nothing more."""
+    if isinstance(columns, Mapping):
+        return dict(columns)
+    return {name: TABLE[name] if name in TABLE else declared(name) for name in columns}

@@ -6,7 +6,7 @@ alone is within its range.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -15,9 +15,9 @@ from scipy.optimize import nnls
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError, TableWarning, accept, unknown
 from bayeslaw.common.formatting import listed
-from bayeslaw.tables.covariates import TABLE
+from bayeslaw.tables.covariates import TABLE, Columns, about
 from bayeslaw.tables.table import LossTable, as_valid
-from bayeslaw.tables.validation import COVARIATES, canonical, check_positive
+from bayeslaw.tables.validation import COVARIATES, canonical, check_positive, numeric
 
 INTERPOLATION, EXTRAPOLATION, PROJECTION = "interpolation", "extrapolation", "projection"
 INSIDE_DECADES = 0.0022
@@ -30,6 +30,8 @@ BEYOND_PREFIX = "beyond_"
 MEASURED_DECADES = {c: row.measured for c, row in TABLE.items()} | {"decades": 1.385}
 """Farthest distance at which held-out losses were compared with bands, in decades: of each
 covariate beyond its range, and of a row from the hull."""
+LEAST_MEASURED = min(row.measured for row in TABLE.values() if row.logged)
+"""The same for a covariate of a law's own, of which nothing was measured, for `TOO_FAR` alone."""
 TOO_FAR = 2.0
 """Multiple of these distances from which a forecast is refused."""
 
@@ -37,7 +39,7 @@ TOO_FAR = 2.0
 def locate(
     train: LossTable | pd.DataFrame,
     rows: LossTable | pd.DataFrame,
-    columns: Sequence[str] | None = None,
+    columns: Columns | None = None,
 ) -> pd.DataFrame:
     """Where rows lie with respect to training rows, and how many decades outside.
 
@@ -45,9 +47,10 @@ def locate(
     ----------
     train, rows : LossTable or DataFrame
         Rows with covariates; losses are not used.
-    columns : sequence of str, optional
-        Covariates of the hull, such as `Law.columns`. By default all that both tables have. Each
-        other covariate that both tables have is compared with its range alone.
+    columns : sequence of str, or mapping of str to Covariate, optional
+        Covariates of the hull, such as `Law.columns`, or `Law.about` of a law that declares some.
+        By default all that both tables have. Each other covariate that both tables have is
+        compared with its range alone.
 
     Returns
     -------
@@ -59,7 +62,8 @@ def locate(
           ``"interpolation"``.
         - `decades`: distance to the nearest point of the hull, Euclidean in log10 N, log10 D, log10
           PTPP and r, where 1 in r counts as one decade. Inside the hull it is the distance of the
-          other covariates from their ranges. Distances up to half a percent are 0.
+          other covariates from their ranges. Distances up to half a percent are 0. Of a declared
+          covariate that is not logged, the range of the training rows counts as one decade.
         - `beyond_params`, `beyond_tokens` and so on: decades of each covariate beyond its range in
           the training rows.
         - `unvaried`: the covariates that make the row a projection, separated by commas.
@@ -88,22 +92,27 @@ def locate(
         if "tokens" in frames[-1]:
             check_positive(frames[-1], "tokens", name, "log D needs tokens > 0")
     seen, new = frames
-    shared = [c for c in COVARIATES if c in seen and c in new]
-    used = shared if columns is None else list(columns)
-    for name in used:
+    columns = columns if columns is None or isinstance(columns, Mapping) else [*columns]
+    for name in () if isinstance(columns, Mapping) else columns or ():
         if name not in COVARIATES:
             raise TableError(unknown("covariate", name, COVARIATES))
+    known = TABLE | about(columns or ())
+    own = {c: row for c, row in known.items() if c not in TABLE}
+    seen, new = numeric(seen, own, "training rows"), numeric(new, own, "rows")
+    shared = [c for c in known if c in seen and c in new]
+    used = shared if columns is None else list(columns)
+    for name in used:
         if name not in shared:
             raise TableError(f"column {name!r} is missing; the training rows and the rows need it.")
     if not used:
         raise TableError("the training rows and the rows have no covariate in common.")
     beyond, unvaried = {}, {}
     for c in shared:
-        x, at = axes(seen, [c])[:, 0], axes(new, [c])[:, 0]
+        x, at = (axes(frame, {c: known[c]}, seen)[:, 0] for frame in (seen, new))
         beyond[c] = np.maximum(np.maximum(x.min() - at, at - x.max()), 0)
         if np.ptp(x) <= INSIDE_DECADES:
             unvaried[c] = beyond[c] > INSIDE_DECADES
-    away = decades(seen, new, used)
+    away = decades(seen, new, {c: known[c] for c in used})
     others = np.linalg.norm([beyond[c] for c in shared if c not in used] or [0 * away], axis=0)
     away = np.where(away > INSIDE_DECADES, away, np.where(others > INSIDE_DECADES, others, 0))
     names = [", ".join(c for c in unvaried if unvaried[c][i]) for i in range(len(new))]
@@ -151,9 +160,9 @@ def farthest(positions: pd.DataFrame) -> dict[str, str]:
     return words
 
 
-def decades(train: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str]) -> Floats:
+def decades(train: pd.DataFrame, rows: pd.DataFrame, columns: Columns) -> Floats:
     """Distance of rows from the convex hull of training rows in some covariates, in decades."""
-    away = displacement(axes(train, columns), axes(rows, columns))
+    away = displacement(axes(train, columns, train), axes(rows, columns, train))
     return np.asarray(np.linalg.norm(away, axis=1))
 
 
@@ -182,31 +191,41 @@ def displacement(points: Floats, rows: Floats) -> Floats:
     return np.asarray(away[inverse])
 
 
-def axes(frame: pd.DataFrame, columns: Sequence[str]) -> Floats:
-    """Covariates on the axes of the hull, shape (rows, covariates): r as it is, log10 of others."""
-    values = frame[list(columns)].to_numpy(float)
-    logged = np.array([TABLE[c].logged for c in columns])
-    return np.where(logged, np.log10(np.where(logged, values, 1.0)), values)
+def axes(frame: pd.DataFrame, columns: Columns, fitted: pd.DataFrame) -> Floats:
+    """Covariates on the axes of the hull, shape (rows, covariates): r as it is, log10 of others.
+
+    A covariate of a law's own that is not logged is divided by its range in the `fitted` rows.
+    """
+    known = about(columns)
+    values = frame[list(known)].to_numpy(float)
+    logged = np.array([row.logged for row in known.values()])
+    ranges = [1.0 if c in TABLE else np.ptp(fitted[c].to_numpy(float)) or 1.0 for c in known]
+    return np.where(logged, np.log10(np.where(logged, values, 1.0)), values / np.array(ranges))
 
 
-def evidence(
-    located: pd.DataFrame, columns: Sequence[str], *, refuse: bool = False
-) -> tuple[str, str]:
+def evidence(located: pd.DataFrame, columns: Columns, *, refuse: bool = False) -> tuple[str, str]:
     """Whether bands were measured as far out as rows of `locate` lie: a level, and words.
 
-    The level of rows twice as far out is "refuse" only if they are to be refused.
+    The level of rows twice as far out is "refuse" only if they are to be refused. For a covariate
+    of a law's own it is any distance, and twice `LEAST_MEASURED`.
     """
-    far = of_measured(located, columns).max()
-    beyond = [str(n) for n in far.index if far[n] > 1]
+    known = about(columns)
+    far = of_measured(located, known).max()
+    beyond = [str(n) for n in far.index if far[n] > (n in MEASURED_DECADES)]
     if not beyond:
         return "ok", ""
-    units = {c: " decades" * row.logged + f" of {row.text}" for c, row in TABLE.items()}
-    distances = [
-        f"{far[n] * MEASURED_DECADES[n]:.2g}{units.get(n, ' decades')} (bands were tested to "
-        f"{MEASURED_DECADES[n]:.2g})"
-        # The distance from the hull is told only where no covariate alone explains it.
-        for n in ([n for n in beyond if n in TABLE] or beyond)
-    ]
+    distances = []
+    # The distance from the hull is told only where no covariate alone explains it.
+    for n in [n for n in beyond if n in known] or beyond:
+        text = f"{far[n] * MEASURED_DECADES.get(n, LEAST_MEASURED):.2g}"
+        if n not in known:
+            text += " decades"
+        elif n in TABLE:
+            text += " decades" * known[n].logged + f" of {known[n].text}"
+        else:
+            text += f" {'decades' if known[n].logged else 'ranges'} of {known[n].text}"
+        least = f"tested to {MEASURED_DECADES[n]:.2g}" if n in MEASURED_DECADES else "never tested"
+        distances.append(f"{text} (bands were {least})")
     text = f"No evidence: rows lie up to {listed(distances)} beyond the training rows"
     if not refuse or (far < TOO_FAR).all():
         return "no evidence", f"{text}."
@@ -216,17 +235,18 @@ def evidence(
     )
 
 
-def of_measured(located: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+def of_measured(located: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
     """Distances of rows of `locate`, over the farthest at which bands were measured."""
     return pd.DataFrame(
         {
-            n: located[n if n == "decades" else BEYOND_PREFIX + n] / MEASURED_DECADES[n]
+            n: located[n if n == "decades" else BEYOND_PREFIX + n]
+            / MEASURED_DECADES.get(n, LEAST_MEASURED)
             for n in (*columns, "decades")
         }
     )
 
 
-def warn_beyond(train: LossTable, rows: pd.DataFrame, columns: Sequence[str], name: str) -> None:
+def warn_beyond(train: LossTable, rows: pd.DataFrame, columns: Columns, name: str) -> None:
     """Warn of rows, which were validated, that the command line refuses to forecast."""
     if "tokens" in rows:
         rows = rows[rows["tokens"] > 0]

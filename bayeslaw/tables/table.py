@@ -10,6 +10,7 @@ import csv
 import gzip
 import hashlib
 import io
+import json
 import math
 import re
 import warnings
@@ -392,13 +393,14 @@ def read_table(
     loss_unit: str | None = None,
     bytes_per_token: float | None = None,
 ) -> LossTable:
-    """Read a loss table from CSV or Parquet.
+    """Read a loss table from CSV, Parquet, JSONL or Excel.
 
     Parameters
     ----------
     path : str or Path
-        ``*.parquet`` is read as Parquet, anything else as CSV in UTF-8 or UTF-16, compressed by
-        gzip or not; its separator is a comma, a semicolon or a tab.
+        ``*.parquet`` is read as Parquet, ``*.jsonl`` as one JSON object a line, ``*.xlsx`` as the
+        first sheet of a workbook (which needs openpyxl), anything else as CSV in UTF-8 or UTF-16,
+        compressed by gzip or not; its separator is a comma, a semicolon or a tab.
     columns : mapping of str to str, optional
         For a file with other names: for each column here, the file's column, or an expression of
         its columns as `pandas.DataFrame.eval` takes it, such as ``{"params": "size", "tokens":
@@ -571,7 +573,7 @@ def _check_same_bases(table: LossTable, part: LossTable) -> None:
 
 
 def read_frame(path: str | Path) -> pd.DataFrame:
-    """Read CSV, with the lines of the file as index, or ``*.parquet``, without validation."""
+    """Read a file as `read_table`, without validation; the index of CSV and JSONL are its lines."""
     path = Path(path)
     if not path.is_file():
         what = "a folder, not a table" if path.is_dir() else "no such file"
@@ -581,7 +583,11 @@ def read_frame(path: str | Path) -> pd.DataFrame:
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
+        if path.suffix == ".xlsx":
+            return pd.read_excel(path, engine="openpyxl")
         text = _text(path)
+        if path.suffix == ".jsonl":
+            return _of_json_lines(text)
         separator = max(",;\t", key=text.lstrip().partition("\n")[0].count)
         lines, padded = _lines(text, separator)
         # "NA", "None" and "nan" are labels of runs, not missing values.
@@ -590,12 +596,31 @@ def read_frame(path: str | Path) -> pd.DataFrame:
         # Whole numbers with leading zeros are labels: 001 is not 1.
         if texts := [c for c in padded.intersection(frame) if is_numeric_dtype(frame[c])]:
             frame = pd.read_csv(io.StringIO(text), **how, dtype=dict.fromkeys(texts, str))
-    except Exception as error:  # pandas, csv and gzip raise many types
+    except ImportError as error:
+        if path.suffix != ".xlsx":
+            raise
+        raise TableError(f"{path}: Excel needs openpyxl: pip install openpyxl") from error
+    except Exception as error:  # pandas, csv, gzip and openpyxl raise many types
         said = (str(error).strip() or repr(error)).splitlines()[0]
         raise TableError(f"{path}: not a readable table: {said}") from error
     # pandas and csv disagree about the records of some broken files; then rows count from 0.
     index = pd.Index(lines[1:], name=LINE_COLUMN, dtype=int)
     return frame.set_axis(index, axis=0) if len(index) == len(frame) else frame
+
+
+def _of_json_lines(text: str) -> pd.DataFrame:
+    """The objects of a text, one a line; `ValueError` if a line is none."""
+    rows: dict[int, dict[str, Any]] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"line {number} is not JSON: {error}") from error
+            if not isinstance(row, dict):
+                raise ValueError(f'line {number} is not an object such as {{"params": 1e9}}.')
+            rows[number] = row
+    return pd.DataFrame([*rows.values()], pd.Index(rows, name=LINE_COLUMN, dtype=int))
 
 
 def _text(path: Path) -> str:
@@ -612,7 +637,7 @@ def _lines(text: str, separator: str) -> tuple[list[int], set[str]]:
     `ValueError` if a record is too long.
     """
     if text.lstrip()[:1] in ("{", "["):
-        raise ValueError("JSON, not CSV or Parquet; write it as one of these.")
+        raise ValueError("JSON, not CSV; write one object a line into a .jsonl file.")
     records, lines, line = csv.reader(io.StringIO(text, newline=""), delimiter=separator), [], 1
     header: list[str] = []
     padded: set[str] = set()

@@ -19,7 +19,7 @@ from pandas.api.types import is_list_like, is_numeric_dtype
 
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import TableError, TableWarning, argument
-from bayeslaw.tables.covariates import COUNTS, TABLE
+from bayeslaw.tables.covariates import COUNTS, TABLE, Covariate
 
 COVARIATES = tuple(TABLE)
 COLUMNS = (*COVARIATES, "unique_tokens", "loss")
@@ -74,6 +74,7 @@ THEIRS = {"params": "param|model.?size|^size$", "tokens": "token", "loss": "loss
 # Factors above the fitted range from which a value may be, and surely is, in another unit. Below
 # it the first is enough: nobody forecasts runs a thousand times smaller than the fitted ones.
 OTHER_UNIT, NO_OTHER = 1e3, 1e6
+MISSING = "is missing (NaN); fill it or drop the row"
 LINE_COLUMN = "line"
 """Name of an index that holds the lines of a file."""
 UNITS = {
@@ -220,13 +221,26 @@ def typed(column: pd.Series, name: str = "") -> pd.Series:
 
 def _numeric(column: pd.Series, name: str, may_lack: pd.Series) -> pd.Series:
     values, lacking = typed(column, name), column.isna()
-    what = "is missing (NaN); fill it or drop the row"
-    _refuse(values.isna() & lacking & ~may_lack, column, name, what)
+    _refuse(values.isna() & lacking & ~may_lack, column, name, MISSING)
     commas = column[values.isna()].astype(str).str.contains(",").any()
     advice = "; write 3.05 or 1000 without a comma" * bool(commas)
     _refuse(values.isna() & ~lacking, column, name, f"is not a number{advice}")
     _refuse(values.abs() == np.inf, column, name, "is infinite")
     return values
+
+
+def numeric(frame: pd.DataFrame, declared: Mapping[str, Covariate], name: str) -> pd.DataFrame:
+    """The frame with the covariates that a law declares as numbers in their range."""
+    for column, row in declared.items():
+        if column in frame:
+            values = pd.to_numeric(frame[column], errors="coerce").astype(float)
+            _refuse(frame[column].isna(), frame[column], name, MISSING)
+            _refuse(values.isna(), frame[column], name, "is not a number")
+            _refuse(values.abs() == np.inf, frame[column], name, "is infinite")
+            if row.logged:
+                check_positive(frame.assign(**{column: values}), column, name, row.positive)
+            frame = frame.assign(**{column: values})
+    return frame
 
 
 def _as_in_csv(column: pd.Series, name: str) -> pd.Series:
