@@ -3,6 +3,7 @@
 A way takes training and test rows and gives draws of new measured losses, shape (draws, rows).
 """
 
+import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.evaluate.scores import band_scores, crps, point_scores
 from bayeslaw.inference.pools import POOLS
 
-POSTERIORS: dict[str, dict[str, str]] = {
+POSTERIORS: dict[str, dict[str, Any]] = {
     "default": {},
+    "seed 1": {"seed": 1},
     "plain": {"discrepancy": "none", "errors": "independent"},
     "curvature": {"discrepancy": "curvature", "errors": "independent"},
     "walk": {"discrepancy": "walk"},
@@ -29,7 +31,7 @@ POSTERIORS: dict[str, dict[str, str]] = {
 """Settings of each way that is a posterior."""
 PEERS = {"peer": "separable-power", "peer kappa": "skaling-joint-power"}
 """Laws of simple-scaling-laws, which is not installed by default."""
-WAYS = (*list(POSTERIORS)[1:], "pairs", "sizes", "kappa pairs", "gp")
+WAYS = (*list(POSTERIORS)[2:], "pairs", "sizes", "kappa pairs", "gp")
 ADAPTED = ("form1", "form1n", "form3", "dcpt", "mixture", "transfer", "adaptation")
 UNSUITED = {
     **dict.fromkeys(("walk", "trend"), ADAPTED),
@@ -42,7 +44,7 @@ SCORES = [
     "rmse_log", "bias_log", "coverage_50", "coverage_80", "coverage_90", "width_90", "crps",
     "winkler_90",
 ]  # fmt: skip
-FITS: dict[tuple[str, str, str], bl.Posterior] = {}
+FITS: dict[tuple[str, str, str], tuple[bl.Posterior, float]] = {}
 
 
 def measured(
@@ -63,9 +65,10 @@ def measured(
         key = name, way, train.sha256  # splits that differ in their test rows share a fit
         if key not in FITS:
             settings = POSTERIORS[way] | {"draws": draws, "retry": draws is None}
-            FITS[key] = bl.fit(name, train, **settings)
-        fits[name] = FITS[key]
-        rows.append({"law": name} | scored(fits[name], test))
+            start = time.process_time()
+            FITS[key] = bl.fit(name, train, **settings), time.process_time() - start
+        fits[name], seconds = FITS[key]
+        rows.append({"law": name} | scored(fits[name], test) | {"seconds": seconds})
         if way == "default":
             parts = bl.check(fits[name], test.frame.drop(columns="loss")).parts
             said = [f"{part.name}: {part.level}" for part in parts if part.level != "ok"]

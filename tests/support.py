@@ -154,7 +154,7 @@ def stages() -> pd.DataFrame:
     rows["tokens"], rows["run"] = rows["atpp"] * rows["params"], 10 * rows["base"]
     rows["run"] += (rows["replay"] > 0.3).astype(int)
     rows["role"] = "source"
-    table = simulate("transfer", TRANSFER, rows.drop(columns="atpp"), sigma=0.003)
+    table = simulate("transfer", TRANSFER | {"c": 0.0}, rows.drop(columns="atpp"), sigma=0.003)
     return table.frame.drop(columns="synthetic")
 
 

@@ -16,7 +16,7 @@ import bayeslaw as bl
 from bayeslaw import TableError, fit_huber, grid, load_law, simulate
 from bayeslaw.common.files import models_dir
 from bayeslaw.huber.bases import base_table, for_table
-from bayeslaw.laws.deviations import START
+from bayeslaw.laws.deviations import CORE, START
 from bayeslaw.laws.law import REPLAY_CLIP
 from bayeslaw.laws.lawfiles import for_columns
 from bayeslaw.laws.steps import Departure, Offset, Repetition, Tuning
@@ -36,7 +36,7 @@ def texts(name):
 @pytest.mark.parametrize("case", RECORDED.values(), ids=RECORDED)
 def test_laws_are_as_recorded(case):
     """By hand-written classes of terms, before terms were formulas."""
-    law = load_law(case["law"])
+    law = load_law(case["law"]).of_role("target")
     law = law.taking(Repetition, Offset) if case["columns"] else law
     x, at = {name: np.array(values) for name, values in case["x"].items()}, case["at"]
     weights = np.cos(np.arange(1, 7))
@@ -444,20 +444,30 @@ def test_rows_that_differ_in_one_column_are_two(column, tmp_path):
 # -- the law of transfer and its bases -------------------------------------------------------------
 
 
+RISING = TRANSFER | {"c": 0.2}
+"""Parameters of the law `transfer` on the domain of pre-training."""
+
+
 @cache
-def exact():
+def exact(role="target"):
     """Runs from 25 bases, which follow the law `transfer` exactly."""
-    return simulate("transfer", TRANSFER, support.transfer_design(), sigma=0.0)
+    if role == "target":
+        return simulate("transfer", TRANSFER, support.transfer_design(), sigma=0.0)
+    design = support.transfer_design().assign(role=role, start_loss=lambda f: f["base_loss"])
+    return simulate("transfer", RISING, design, sigma=0.0)
 
 
 @cache
-def transfer():
+def transfer(role="target"):
     """The law with the losses of these bases."""
-    return for_table(load_law("transfer"), exact())
+    return for_table(load_law("transfer"), exact(role))
 
 
-def test_transfer_by_hand():
-    law, p, rows = transfer(), TRANSFER, exact().frame
+@pytest.mark.parametrize("role", ["target", "source"])
+def test_transfer_by_hand(role):
+    law, rows = transfer(role), exact(role).frame
+    p = RISING if role == "source" else TRANSFER
+    assert law.parameters == tuple(p)
     n, d, r, budget = (rows[c].to_numpy() for c in ("params", "tokens", "replay", "ptpp"))
     core = p["E"] + p["A"] / n ** p["alpha"]
     core = core + p["F"] / n ** p["phi"] / (budget * n + p["rho"] * d) ** p["eta"]
@@ -467,12 +477,12 @@ def test_transfer_by_hand():
     expected = of_base["E"] + of_base["A"] / n ** of_base["alpha"]
     expected = expected + of_base["B"] / (budget * n) ** of_base["beta"]
     core = core * (rows["base_loss"].to_numpy() / expected) ** p["k"]
-    loss = (
-        core * ((1 - r + 0.01) / 0.26) ** -p["gamma"] * (1 - g) + rows["start_loss"].to_numpy() * g
-    )
+    s = r if role == "source" else 1 - r
+    # The loss of the base rises at once where a part of the text is of the other domain.
+    start = rows["start_loss"].to_numpy() * np.exp(p.get("c", 0.0) * (1 - s))
+    loss = core * ((s + 0.01) / 0.26) ** -p["gamma"] * (1 - g) + start * g
     np.testing.assert_allclose(law.loss(p, law.covariates(rows)), loss, rtol=1e-10)
-    start = law.loss(p, law.covariates(rows.assign(tokens=1e-6)))
-    np.testing.assert_allclose(start, rows["start_loss"], rtol=1e-9)
+    np.testing.assert_allclose(law.loss(p, law.covariates(rows.assign(tokens=1e-6))), start, 1e-9)
     # The floor is what remains where terms and start loss have vanished: by base and replay.
     x = law.covariates(rows.assign(params=1e60, tokens=1e200, ptpp=1e10))
     np.testing.assert_allclose(law.floor(p, x), law.loss(p, x), rtol=1e-9)
@@ -482,7 +492,7 @@ def test_transfer_by_hand():
     assert other.identity == law.identity
 
 
-def test_the_share_of_the_start_is_the_derivative_by_its_log():
+def test_shares_of_start_and_core_are_derivatives_by_their_logs():
     law = Adaptation().apply(transfer().taking(Offset))
     rows = exact().frame.assign(annealed=np.arange(len(exact())) % 2)
     x, at = law.covariates(rows), law.reference_point(rows)
@@ -493,6 +503,12 @@ def test_the_share_of_the_start_is_the_derivative_by_its_log():
     ends = [np.log(law.loss(p | {"beta": p["beta"] * (1 + h)}, x, at)) for h in (1e-6, -1e-6)]
     by = (ends[0] - ends[1]) / (2e-6 * log_left)
     np.testing.assert_allclose(shares[START], by, rtol=1e-4, atol=1e-9)
+    core = ("E", *law.coefficients)
+    ends = [
+        np.log(law.loss(p | {name: p[name] * (1 + h) for name in core}, x, at))
+        for h in (1e-6, -1e-6)
+    ]
+    np.testing.assert_allclose(shares[CORE], (ends[0] - ends[1]) / 2e-6, rtol=1e-6)
 
 
 def test_mistakes_of_bases(tmp_path):

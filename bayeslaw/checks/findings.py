@@ -21,6 +21,7 @@ from bayeslaw.inference.pools import Fit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import covariance
 from bayeslaw.laws.law import IMAGINARY_STEP
+from bayeslaw.laws.terms import column_of
 from bayeslaw.model.effects import SIZE
 from bayeslaw.model.prior import draw_parameters
 from bayeslaw.tables.covariates import TABLE
@@ -380,6 +381,19 @@ def _effect_on_forecast(
     return level, f"{text}.", shares
 
 
+def _walked(fit: Posterior, prior: Mapping[str, Floats]) -> dict[str, float]:
+    """Largest deviation of a fitted row by each walk, in standard deviations of its prior."""
+    law, q = fit.law_with_knots, fit.values() | fit.steps()
+    x, far = law.of_deviations(law.covariates(fit.table)), {}
+    for walk in law.walks:
+        scale = float(np.sqrt((prior[walk.scale] ** 2).mean()))
+        expected = scale * walk.sd * np.sqrt((walk.columns(x, fit.at) ** 2).sum(0))
+        deviation = np.median(walk.value(q, x, fit.at, np), axis=0)
+        away = expected > 0  # it is 0 at the reference point
+        far[walk.steps] = float(np.abs(deviation[away] / expected[away]).max(initial=0.0))
+    return far
+
+
 def judge_curvature(fit: Posterior, rows: pd.DataFrame | None) -> Finding | None:
     """Whether the data imply more curvature than the prior of the discrepancy expects."""
     if not fit.law.discrepancy_parameters:
@@ -389,6 +403,7 @@ def judge_curvature(fit: Posterior, rows: pd.DataFrame | None) -> Finding | None
         name: float(np.median(drawn[name]) - np.median(prior[name])) / spread(prior[name])
         for name in fit.law.discrepancy_parameters
     }
+    off |= _walked(fit, prior)
     frame = pd.DataFrame({"off": off}).rename_axis("name")
     far = frame["off"].abs().sort_values(ascending=False)
     strained = far[far > -ndtri(RARE / (2 * len(far)))]  # two sides, all parameters
@@ -406,6 +421,7 @@ def judge_curvature(fit: Posterior, rows: pd.DataFrame | None) -> Finding | None
     ]
     if rows is not None:
         located, along = locate(fit.table, rows, fit.about), fit.law.covariates_of
+        along |= {w.steps: (*map(column_of, (w.along, w.over or w.along)),) for w in fit.law.walks}
         followed = {c for name in strained.index for c in along[str(name)]}
         away = {c: float(located[BEYOND_PREFIX + c].max()) for c in fit.columns if c in followed}
         if beyond := [fit.about[c].text for c, distance in away.items() if distance > NEAR_DECADES]:
@@ -413,5 +429,10 @@ def judge_curvature(fit: Posterior, rows: pd.DataFrame | None) -> Finding | None
             words.append(
                 f"A forecast beyond the {listed(beyond)} of the training rows extrapolates this "
                 "curvature: choose another law."
+            )
+        if "replay" in followed and not {*rows["replay"]} <= {*fit.table.frame["replay"]}:
+            words.append(
+                "Between fitted replay ratios it may bend, too: leave one out, and see whether its "
+                "band holds, before you forecast another."
             )
     return Finding("curvature", level, tuple(words), frame)

@@ -15,8 +15,9 @@ import numpy as np
 from bayeslaw.common.arrays import Floats, Namespace
 from bayeslaw.laws.terms import Array, Values
 
-WHOLE, START = "", "start"
-"""What deviates, if it is no term: the whole loss, or the part of the start loss that is left."""
+WHOLE, START, CORE = "", "start", "core"
+"""What deviates, if it is no term: the whole loss, the part of the start loss that is left, or the
+part of the core that is reached."""
 
 
 class Deviation(ABC):

@@ -284,6 +284,12 @@ class Law:
         """The law without its steps of some kinds."""
         return replace(self, steps=tuple(s for s in self.steps if not isinstance(s, kinds)))
 
+    def of_role(self, role: Literal["target", "source"]) -> "Law":
+        """The law of losses of the domain adapted to, or of the one pre-trained on."""
+        steps = tuple(step.of_role(role) for step in self.steps)
+        law = replace(self, role=role, steps=steps).reduced(self.terms, ())
+        return replace(law, left_out=self.left_out)
+
     def for_rows(self, frame: pd.DataFrame, name: str = "table") -> "Law":
         """The law for rows in which some of its columns do not vary: these are `held`.
 

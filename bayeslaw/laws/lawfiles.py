@@ -68,7 +68,9 @@ def for_columns(law: Law, table: LossTable, *, whole: bool = False) -> Law:
     if not {*law.columns} <= {*frame.columns}:
         raise TableError(f"{table.name}: {missing_columns(frame, law.needs)} {able_laws(frame)}")
     frame = numeric(frame, law.declared, table.name)
-    law = replace(law, role=table.role) if law.reads_own and frame["replay"].nunique() > 1 else law
+    starts = law.step(Departure) is not None  # the role matters to it with one ratio too
+    if law.reads_own and (starts or frame["replay"].nunique() > 1):
+        law = law.of_role(table.role)
     law = law if whole else law.for_rows(frame, table.name)
     called = [step for step in STEPS if step.called_by in frame]
     return law.taking(*(s for s in called if frame[s.called_by].nunique() >= s.distinct))

@@ -17,7 +17,7 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Bools, Floats, Namespace
 from bayeslaw.common.errors import TableError
-from bayeslaw.laws.deviations import START, WHOLE, Deviation, Linear
+from bayeslaw.laws.deviations import CORE, START, WHOLE, Deviation, Linear
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Array, Values, tex
 from bayeslaw.tables.table import as_valid
@@ -177,6 +177,10 @@ class Step(ABC):
         """The step of rows that are the `same` in some columns, in a law of some terms."""
         return self
 
+    def of_role(self, role: str) -> Self:
+        """The step of losses of the domain adapted to (`target`), or pre-trained on (`source`)."""
+        return self
+
     def covariates(self, frame: pd.DataFrame, token_unit: float) -> dict[str, Floats]:
         """Covariates beside those of the terms, each of shape (rows,)."""
         return {}
@@ -265,22 +269,25 @@ class Coupling(Step):
 class Departure(Step):
     """Loss that moves from the start loss to the law's core as adaptation goes on.
 
-    ``L = core (1 - g) + L_start g`` with ``g = (1 + (1 - r)^v D / D_s)^-beta``, the share of the
-    way that is still to go, and ``log D_s = z + z_N log N + z_P log P``. The core is the floor and
-    the terms, times ``(b / b_hat)^k ((s + .01) / .26)^-gamma``. L_start is the pre-trained model's
-    own loss on the domain, b its loss on the domain it was pre-trained on, and b_hat the loss there
-    that models of its size and budget have. In reference coordinates z is ``z_ref``, the log of
-    D_s over D at the reference point.
+    ``L = core (1 - g) + L_start e^(c (1 - s)) g`` with ``g = (1 + (1 - r)^v D / D_s)^-beta``, the
+    share of the way that is still to go, and ``log D_s = z + z_N log N + z_P log P``. The core is
+    the floor and the terms, times ``(b / b_hat)^k ((s + .01) / .26)^-gamma``. L_start is the
+    pre-trained model's own loss on the domain, s the share of the domain's own text, b the model's
+    loss on the domain it was pre-trained on, and b_hat the loss there that models of its size and
+    budget have. On the domain of pre-training the loss rises at once, by c in log where no text is
+    of it; on the domain adapted to c is 0. In reference coordinates z is ``z_ref``, the log of D_s
+    over D at the reference point.
     """
 
-    # Symbols of beta, v, z, the exponents of D_s by covariate, gamma and k; v, gamma and k may be
-    # "", for a factor that is the same in all rows.
+    # Symbols of beta, v, z, the exponents of D_s by covariate, gamma, k and c; v, gamma and k may
+    # be "", for a factor that is the same in all rows, and c for a loss that does not rise at once.
     exponent: str
     fresh: str
     onset: str
     along: Mapping[str, str]
     share: str
     base: str
+    rise: str = ""
     bases: Bases | None = field(default=None, repr=False)  # of the table that it is fitted to
 
     @property
@@ -290,7 +297,7 @@ class Departure(Step):
     @property
     def parameters(self) -> tuple[str, ...]:
         along = self.along.values()
-        names = (self.exponent, self.fresh, self.onset, *along, self.share, self.base)
+        names = (self.exponent, self.fresh, self.onset, *along, self.share, self.base, self.rise)
         return tuple(name for name in names if name)
 
     @property
@@ -299,6 +306,7 @@ class Departure(Step):
         along |= dict.fromkeys((self.onset, f"{self.onset}_ref"), ("tokens",))
         along[self.exponent] = "tokens", "start"
         others = {self.fresh: ("fresh",), self.share: ("mixed",), self.base: ("deviation",)}
+        others[self.rise] = ("own",)
         return along | {name: covariates for name, covariates in others.items() if name}
 
     def varying(self, same: Collection[str], coefficients: Collection[str]) -> Self:
@@ -306,6 +314,9 @@ class Departure(Step):
         parts = {"fresh": "replay", "share": "replay", "base": "base_loss"}
         none: dict[str, Any] = {part: "" for part, column in parts.items() if column in same}
         return replace(self, along=along, **none)
+
+    def of_role(self, role: str) -> Self:
+        return self if role == "source" else replace(self, rise="")
 
     def covariates(self, frame: pd.DataFrame, token_unit: float) -> dict[str, Floats]:
         if self.bases is None:
@@ -330,11 +341,12 @@ class Departure(Step):
 
     def act(self, loss: Loss, p: Values, x: Values, at: Values, xp: Namespace) -> Loss:
         left, factor, core = self.remaining(p, x, xp), self.factor(p, x, at, xp), total(loss[0])
-        start = xp.exp(x["start"])
+        rise: Array = p[self.rise] * (1 - xp.exp(x["own"])) if self.rise else 0.0
+        start = xp.exp(x["start"] + rise)
         # The share of the way still to go is a part too: by its log, the loss has this derivative.
         gap, factor_left = left * (start - factor * core), factor * (1 - left)
         by = {name: each * factor_left for name, each in loss[1].items()}
-        return {"": core * factor_left + start * left}, {**by, START: gap}
+        return {"": core * factor_left + start * left}, {**by, START: gap, CORE: core * factor_left}
 
     def factor(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         power: Array = p[self.base] * x["deviation"] if self.base else 0.0
@@ -347,7 +359,8 @@ class Departure(Step):
         ratio = rf"\frac{{s+{SHARE_OFFSET}}}{{{REFERENCE_SHARE + SHARE_OFFSET}}}"
         tilt = rf"\left({ratio}\right)^{{-{tex(self.share)}}}" if self.share else ""
         core = " + ".join(parts.values())
-        loss = rf"\left({core}\right) {power} {tilt} (1 - g) + L_{{\mathrm{{start}}}} g"
+        rise = rf" e^{{{tex(self.rise)} (1 - s)}}" if self.rise else ""
+        loss = rf"\left({core}\right) {power} {tilt} (1 - g) + L_{{\mathrm{{start}}}}{rise} g"
         along = "".join(rf" {SYMBOLS[c]}^{{{name}}}" for c, name in self.along.items())
         fresh = rf"(1-r)^{{{tex(self.fresh)}}} " if self.fresh else ""
         reach = rf"\frac{{{fresh}D}}{{e^{{{self.onset}}}{along}}}"

@@ -18,7 +18,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import AUTO
 from bayeslaw.common.errors import LawError, argument
 from bayeslaw.common.formatting import kind_of
-from bayeslaw.laws.deviations import START, WHOLE, Deviation, Polynomial, Walk
+from bayeslaw.laws.deviations import CORE, START, WHOLE, Deviation, Polynomial, Walk
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.steps import KAPPA, Coupling, Departure
@@ -313,6 +313,7 @@ class Adaptation(Discrepancy):
     spacing: float = 0.7  # least distance of the knots, in e-folds
     kind: ClassVar[str] = "adaptation"
     words: ClassVar[str] = "polynomial, walks along D/N and replay"
+    products: ClassVar[str] = WHOLE  # what deviates by products of log N, log P and log D
     effect_priors: ClassVar[Mapping[str, Prior]] = {
         "tau_size": Prior("LogNormal", median=0.006, sigma=0.3),
         "tau_base": Prior("LogNormal", median=0.005, sigma=0.6),
@@ -347,11 +348,37 @@ class Adaptation(Discrepancy):
                 for along, sd in (("mixed", self.bend), ("rest", self.rest))
             ]
         priors |= {"walk_scale": ADAPTATION_WALK} if walks else {}
-        return deviating(law, [Polynomial(WHOLE, along), *walks], priors)
+        in_share = {name: pair for name, pair in along.items() if "mixed" in pair}
+        others = {name: pair for name, pair in along.items() if "mixed" not in pair}
+        polynomials = [Polynomial(self.products, others), Polynomial(WHOLE, in_share)]
+        return deviating(law, [*polynomials, *walks], priors)
 
     def suits(self, law: Law) -> bool:
         """Whether a term of the law is led by D, or the loss departs from a base's."""
         return law.step(Departure) is not None or bool(_led_by_tokens(law))
+
+
+@dataclass(frozen=True)
+class FromBase(Adaptation):
+    """`Adaptation` of a law that starts from the base's loss; default of such laws.
+
+    Products of log N, log P and log D act on the core alone, because at D = 0 the loss is the
+    base's own for every N and P. Those with the share act on the whole loss, which moves at once
+    with it. As the law knows that step, they are half as large, and the walk along D/N is twice.
+    """
+
+    # Least CRPS on any three of tinycpt's and tinycode's four tables: docs/transfer.md.
+    share: float = 0.02
+    walk: float = 0.2
+    bend: float = 0.0075
+    rest: float = 0.0025
+    kind: ClassVar[str] = "from_base"
+    words: ClassVar[str] = "polynomial of the core, walks along D/N and replay"
+    products: ClassVar[str] = CORE
+
+    def suits(self, law: Law) -> bool:
+        """Whether the loss departs from a base's."""
+        return law.step(Departure) is not None
 
 
 def _led_by_tokens(law: Law) -> list[str]:
@@ -359,18 +386,21 @@ def _led_by_tokens(law: Law) -> list[str]:
 
 
 DISCREPANCIES: dict[str, type[Discrepancy]] = {
-    each.kind: each for each in (NoDiscrepancy, WalkingExponents, Trend, Adaptation, Curvature)
+    each.kind: each
+    for each in (NoDiscrepancy, WalkingExponents, Trend, Adaptation, FromBase, Curvature)
 }
 
 
 def make_discrepancy(discrepancy: str | Discrepancy, law: Law) -> Discrepancy:
     """A discrepancy by its kind, or the one given.
 
-    ``"auto"`` is walking exponents for laws in N and D alone, a polynomial and a walk for others
-    with a power led by D, and curvature for the rest.
+    ``"auto"`` is walking exponents for laws in N and D alone, a polynomial and walks for those that
+    start from the base's loss and for others with a power led by D, and curvature for the rest.
     """
     if discrepancy == AUTO:
-        suited = (each for each in (WalkingExponents(), Adaptation()) if each.suits(law))
+        suited = (
+            each for each in (WalkingExponents(), FromBase(), Adaptation()) if each.suits(law)
+        )
         return next(suited, Curvature())
     if isinstance(discrepancy, str):
         return kind_of(Discrepancy, DISCREPANCIES, discrepancy)()
