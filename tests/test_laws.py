@@ -21,7 +21,7 @@ from bayeslaw.laws.law import REPLAY_CLIP
 from bayeslaw.laws.lawfiles import for_columns
 from bayeslaw.laws.steps import Departure, Offset, Repetition, Tuning
 from bayeslaw.laws.terms import ORIGIN, Term
-from bayeslaw.model.discrepancy import Adaptation, Curvature
+from bayeslaw.model.discrepancy import Curvature, FromBase
 from tests import support
 from tests.support import CHINCHILLA, DESIGN, FORGETTING, LAWS, TRANSFER, saved, truth_of
 
@@ -493,7 +493,7 @@ def test_transfer_by_hand(role):
 
 
 def test_shares_of_start_and_core_are_derivatives_by_their_logs():
-    law = Adaptation().apply(transfer().taking(Offset))
+    law = FromBase().apply(transfer().taking(Offset))
     rows = exact().frame.assign(annealed=np.arange(len(exact())) % 2)
     x, at = law.covariates(rows), law.reference_point(rows)
     p = TRANSFER | dict.fromkeys(law.step(Offset).parameters, 0.01)

@@ -28,6 +28,7 @@ from bayeslaw.model.building import build
 from bayeslaw.model.effects import labels
 from bayeslaw.model.prior import draw_parameters
 from bayeslaw.model.spec import make_data
+from tests.posteriors import of_role
 from tests.support import DATA, SAVED, TRUTH, on_bound, saved, small, stages
 
 ALLOW = {"unconverged": True}
@@ -54,7 +55,7 @@ def test_a_forecast_validates_its_rows_once(name):
 
 
 def test_values_that_a_user_changed_are_validated(posterior):
-    table = small()
+    table = replace(small(), frame=small().frame.copy())
     table.frame.loc[3, "tokens"] = -1.0
     for rows in (table, table.frame):
         for function in (posterior.forecast, posterior.latent, posterior.predict):
@@ -117,8 +118,8 @@ def test_steps_beyond_the_rows_are_of_the_losses_and_change_none_within():
 def test_bands_are_nested_and_tidy(posterior):
     forecast, levels = posterior.forecast(ROWS), (0.1, 0.5, 0.8, 0.9, 0.99)
     bands = forecast.bands(levels)
-    columns = ["row", "params", "tokens", "level", "median", "lower", "upper", *PLACE]
-    columns += ["synthetic"]  # as the fitted losses are
+    columns = ["row", "level", "params", "tokens", *PLACE]
+    columns += ["synthetic", "median", "lower", "upper"]  # synthetic as the fitted losses are
     assert list(bands.columns) == columns
     assert len(bands) == len(levels) * len(ROWS)
     assert (bands["lower"] < bands["median"]).all()
@@ -628,7 +629,9 @@ def test_a_pool_of_one_base_forecasts_and_plans_at_its_values_alone():
         name: replace(member, draws=member.draws.assign(L_ref=1.05 * member.draws["L_ref"]))
         for name, member in fit.members.items()
     }
-    asked = {"target": fit, "source": bl.Pool(higher), "max_loss": 2.0, "max_forgetting": 0.9}
+    source = of_role(bl.Pool(higher), "source")
+    asked = {"target": of_role(fit, "target"), "source": source}
+    asked |= {"max_loss": 2.0, "max_forgetting": 0.9}
     asked |= {"replay_grid": [0.1, 0.3], "confidence": 0.6, "params": 3e8}
     assert bl.plan(**asked, baseline=2.0).limits["ptpp"] == 60
     for column, value in (("params", 1e9), ("ptpp", 279.0)):

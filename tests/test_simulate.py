@@ -171,7 +171,7 @@ def test_the_same_seed_gives_the_same_ranks_and_posteriors_without_r_hat_are_lef
 def test_a_simulated_table_has_a_role():
     design = bl.grid(params=1e9, ptpp=31, replay=[0.1, 0.9], tokens=1e10)
     truth = truth_of(bl.load_law("mixture").parameters)
-    with pytest.raises(bl.TableError, match="add a column 'role'"):
+    with pytest.raises(bl.TableError, match="give role='target' or"):
         bl.simulate("mixture", truth, design)
     target, source = (bl.simulate("mixture", truth, design, role=r) for r in ("target", "source"))
     assert (target.role, source.role) == ("target", "source")

@@ -237,7 +237,8 @@ def budgets_of(
     if not drift:
         chosen = np.arange(posterior.count)[draws]
         nearest = without_drift(posterior, chosen[spread_draws(len(chosen))])
-        law = replace(nearest, law=nearest.law.without(Factor))
+        held = {**nearest.law.held, **own}
+        law = replace(nearest, law=replace(nearest.law.without(Factor), held=held))
     return Budgets(law, search, replay, ptpp, own)
 
 
