@@ -15,6 +15,7 @@ PLAIN = {"discrepancy": "none", "effects": "none"}
 SETTINGS: list[dict[str, Any]] = [
     *({"law": law} for law in LAWS),
     *({"law": law, **PLAIN} for law in LAWS),
+    {"law": "transfer", "role": "source"},
     {"law": "chinchilla", "discrepancy": "curvature"},
     {"law": "form1", "discrepancy": "adaptation"},
     {"law": "chinchilla", **PLAIN, "effects": ("base",)},

@@ -36,8 +36,8 @@ def planned(family: str, number: int, pilot: str, settings: dict[str, Any]) -> p
     before = np.stack([table.loss for table in truth.tables([TRAIN], seeds)])
     limits, bought = truth.limits(TRAIN, before), purchase(PILOTS[pilot])
     tables, start = truth.tables([TRAIN, bought], seeds), time.process_time()
-    how = {"chains": 2, "draws": 500, "cores": 1, "retry": False} | settings
-    fits = [bl.fit("adaptation", t, seed=2 * number + i, **how) for i, t in enumerate(tables)]
+    how = {"cores": 1} | settings
+    fits = [bl.fit("transfer", t, seed=2 * number + i, **how) for i, t in enumerate(tables)]
     fits = [fit.accepted(unconverged=True, beyond_evidence=True) for fit in fits]
     fitted = time.process_time()
     failed = [

@@ -217,6 +217,7 @@ def test_the_default_is_by_the_kind_of_law():
     kinds = {law: make_spec(law, discrepancy="auto").discrepancy.kind for law in LAWS}
     walks = {"chinchilla": "walk", "skaling": "walk"}
     assert kinds == dict.fromkeys(LAWS, "adaptation") | walks
+    assert make_spec("transfer", discrepancy="auto").discrepancy.kind == "from_base"
     assert make_spec("forgetting", discrepancy="auto").discrepancy.kind == "curvature"
     with pytest.raises(LawError, match="walking exponents are for a power of N and one of D"):
         make_spec("form1", discrepancy="walk")

@@ -24,6 +24,7 @@ from bayeslaw.model.discrepancy import (
     WALK_SCALE,
     Adaptation,
     Curvature,
+    FromBase,
     WalkingExponents,
 )
 from bayeslaw.model.effects import GROUP_LEVELS
@@ -251,7 +252,7 @@ def test_the_page_on_laws_names_every_covariate_and_function():
 def test_the_maths_page_states_the_priors_of_the_code():
     """Numbers in formulas and sentences; tables of priors are printed by the code."""
     page = " ".join((DOCS / "maths.md").read_text().split())
-    own, walk, curve = Adaptation(), WalkingExponents(), Curvature()
+    own, walk, curve, based = Adaptation(), WalkingExponents(), Curvature(), FromBase()
 
     def normal(sd: float) -> str:
         return f"Normal(0, {sd:g})"
@@ -268,6 +269,8 @@ def test_the_maths_page_states_the_priors_of_the_code():
         f"{own.walk:g} over an e-fold, times a scale "
         + lognormal(ADAPTATION_WALK, "LogNormal(median {median:g}, sigma {sigma:g})"),
         f"standard deviation {own.bend:g} and {own.rest:g} over an e-fold, times the same scale",
+        f"of $\\rho^2/2$ is {normal(based.share)}, standard deviations of the walks along s are "
+        f"{based.bend:g} and {based.rest:g}, and that along D/N is {based.walk:g}",
         f"| s | {walk.spread:g} along a term's own covariate and {walk.crossed:g} along the other",
         lognormal(WALK_SCALE, "LogNormal with median {median:g} and sigma {sigma:g}"),
         f"| H | {walk.spacing:g} e-folds",

@@ -18,10 +18,10 @@ from bayeslaw.common.files import models_dir
 from bayeslaw.huber.bases import base_table, for_table
 from bayeslaw.laws.deviations import CORE, START
 from bayeslaw.laws.law import REPLAY_CLIP
-from bayeslaw.laws.lawfiles import for_columns
+from bayeslaw.laws.lawfiles import for_columns, restored_law, stored_law
 from bayeslaw.laws.steps import Departure, Offset, Repetition, Tuning
 from bayeslaw.laws.terms import ORIGIN, Term
-from bayeslaw.model.discrepancy import Curvature, FromBase
+from bayeslaw.model.discrepancy import Adaptation, Curvature, FromBase
 from tests import support
 from tests.support import CHINCHILLA, DESIGN, FORGETTING, LAWS, TRANSFER, saved, truth_of
 
@@ -468,6 +468,8 @@ def test_transfer_by_hand(role):
     law, rows = transfer(role), exact(role).frame
     p = RISING if role == "source" else TRANSFER
     assert law.parameters == tuple(p)
+    assert ("c" in law.priors) == ("c" in p)
+    assert restored_law(json.loads(json.dumps(stored_law(law)))) == law
     n, d, r, budget = (rows[c].to_numpy() for c in ("params", "tokens", "replay", "ptpp"))
     core = p["E"] + p["A"] / n ** p["alpha"]
     core = core + p["F"] / n ** p["phi"] / (budget * n + p["rho"] * d) ** p["eta"]
@@ -509,6 +511,18 @@ def test_shares_of_start_and_core_are_derivatives_by_their_logs():
         for h in (1e-6, -1e-6)
     ]
     np.testing.assert_allclose(shares[CORE], (ends[0] - ends[1]) / 2e-6, rtol=1e-6)
+
+
+def test_products_without_the_share_vanish_where_the_loss_is_the_bases():
+    rows = exact("source").frame.drop_duplicates("base").assign(tokens=1e-6)
+    for kind, vanish in ((FromBase(), True), (Adaptation(), False)):
+        law = kind.apply(transfer("source"))
+        x, at = law.covariates(rows), law.reference_point(exact("source"))
+        p = RISING | dict.fromkeys(law.discrepancy_parameters, 0.0)
+        p = law.amounts(law.to_reference(p, at), at)
+        for name in ("poly_NN", "poly_NP", "poly_PP", "poly_ND", "poly_PD"):
+            moved = law.loss(p | {name: 0.02}, x, at) / law.loss(p, x, at)
+            assert np.allclose(moved, 1, rtol=1e-6) == vanish
 
 
 def test_mistakes_of_bases(tmp_path):

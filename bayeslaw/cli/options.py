@@ -191,7 +191,7 @@ class Sampling:
     priors: str = option("Priors: default, flat, or the path of a TOML file.", default="default")
     delta: float = option("Threshold of the Huber loss, in log loss.", default=DELTA)
     discrepancy: str = option(
-        "Discrepancy of the law: auto, walk, trend, adaptation, curvature or none.",
+        "Discrepancy of the law: auto, walk, trend, adaptation, from_base, curvature or none.",
         default=AUTO,
         metavar="KIND",
     )

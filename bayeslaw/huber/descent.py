@@ -29,6 +29,8 @@ JACOBIAN_STEP = 1e-6
 LITTLE_DAMPING, MUCH_DAMPING, GAIN_TOLERANCE = 1e-2, 1e8, 1e-13
 """A descent starts with little damping. It ends when a step of no more damping gains less than
 GAIN_TOLERANCE, relatively, or when steps of much damping still lead up."""
+LEAST_SCALE = 1e-200
+"""Scale below which no parameter has an effect."""
 HUGE = 1e150
 """What stands for an infinite number, so that its square is finite."""
 AGREE = 1e-5
@@ -336,7 +338,8 @@ def refit_linear(objective: Objective, points: Floats) -> tuple[Floats, Floats]:
 def _floored(scale: Floats) -> Floats:
     """Scales of parameters, of which some may have no effect."""
     most = scale.max(-1, keepdims=True)
-    return np.where(most > 0, np.maximum(scale, 1e-12 * most), 1.0)
+    # Far from the data all may be so small that damping by a part of them is 0.
+    return np.where(most > LEAST_SCALE, np.maximum(scale, 1e-12 * most), 1.0)
 
 
 def _hessian(objective: Objective, points: Floats, scale: Floats, fixed: Bools) -> Floats:

@@ -118,10 +118,11 @@ def fit(
         Threshold of the ``huber`` likelihood, in log loss.
     seed : int
         Same seed, same numbers on one machine, not on any.
-    discrepancy : {"auto", "walk", "trend", "adaptation", "curvature", "none"} or Discrepancy
+    discrepancy : Discrepancy, or "auto", "none" or the name of a kind
         How the true loss may deviate from the law; for posteriors only, as are all below.
-        ``"auto"`` is walking exponents for laws in N and D alone, ``"adaptation"`` for others with
-        a power led by D, and curvature for the rest.
+        ``"auto"`` is walking exponents for laws in N and D alone, ``"from_base"`` for those that
+        start from the base's loss, ``"adaptation"`` for others with a power led by D, and
+        ``"curvature"`` for the rest. ``"trend"`` is walking exponents with correlated steps.
     effects : "auto", "none", or levels such as ``"size,base,run"``
         Random effects on log loss: ``"auto"`` gives one to each `run` and each `base`, where the
         table has these columns and their labels repeat, and with a discrepancy to each model size:

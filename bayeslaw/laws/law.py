@@ -287,8 +287,7 @@ class Law:
     def of_role(self, role: Literal["target", "source"]) -> "Law":
         """The law of losses of the domain adapted to, or of the one pre-trained on."""
         steps = tuple(step.of_role(role) for step in self.steps)
-        law = replace(self, role=role, steps=steps).reduced(self.terms, ())
-        return replace(law, left_out=self.left_out)
+        return self._stating(replace(self, role=role, steps=steps))
 
     def for_rows(self, frame: pd.DataFrame, name: str = "table") -> "Law":
         """The law for rows in which some of its columns do not vary: these are `held`.
@@ -342,19 +341,24 @@ class Law:
         names = [term.coefficient for term in terms]
         steps = [step.varying(same, names) for step in self.steps]
         law = replace(self, terms=tuple(terms), steps=tuple(s for s in steps if s))
-        fewer = {*self.coordinates} - {*law.coordinates}
-        priors = {name: prior for name, prior in self.priors.items() if name not in fewer}
+        law = self._stating(law)
         gone = [t for t in self.terms if t.coefficient not in law.coefficients]
+        priors = dict(law.priors)
         if gone and "E" in priors:
             sizes = [(self.priors[t.slope], self.priors[t.local]) for t in gone]
             priors |= floor_with(priors.pop("E"), sizes)
+        left_out = (*self.left_out, *(n for n in self.parameters if n not in law.parameters))
+        return replace(law, priors=priors, left_out=left_out)
+
+    def _stating(self, law: "Law") -> "Law":
+        """A law with fewer parameters than this one, which states nothing of the others."""
+        fewer = {*self.coordinates} - {*law.coordinates}
         return replace(
             law,
-            priors=priors,
+            priors={name: prior for name, prior in self.priors.items() if name not in fewer},
             bounds={n: ends for n, ends in self.bounds.items() if n in law.parameters},
             paper_bounds={n: e for n, e in self.paper_bounds.items() if n in law.parameters},
             typical={n: size for n, size in self.typical.items() if n in law.parameters},
-            left_out=(*self.left_out, *(n for n in self.parameters if n not in law.parameters)),
         )
 
     @property
