@@ -387,8 +387,6 @@ def from_bases(
         return float(rng.normal(mean, spread))
 
     chinchilla, transfer = load_law("chinchilla"), load_law("transfer")
-    departure = transfer.step(Departure)
-    assert departure
     own = {"E": near(1.72, 0.1), "A": near(188.6, 0.2), "alpha": normal(0.3, 0.01)}
     own |= {"B": near(600, 0.2), "beta": normal(0.3, 0.01)}
     start = {"E": near(1.7, 0.1), "A": near(500, 0.2), "alpha": 0.3, "B": near(1000, 0.2)}
@@ -402,7 +400,11 @@ def from_bases(
         known = dict(zip(names, rows, strict=True))
         none = dict.fromkeys(columns, ((0.0,),))
         bases = Bases(known, chinchilla, columns, ((0.0, 0.0), (0.0, 0.0)), none)
-        law = transfer.with_steps(replace(departure, bases=bases))
+        law = transfer.of_role("target" if name == TARGET else "source")
+        departure = law.step(Departure)
+        assert departure
+        departure = replace(departure, bases=bases)
+        law = law.with_steps(departure)
         at = law.reference_point(TRAIN)
         q = {"eta": normal(0.35, 0.05), "phi": normal(0, 0.1), "rho": near(1, 0.35)}
         q |= {"beta": near(0.33, 0.18), "v": normal(1, 0.15), "k": normal(0.7, 0.15)}
@@ -413,6 +415,7 @@ def from_bases(
             p = law.to_paper(q | {"L_ref": 0.0}, at) | {"E": near(1.3, 0.1)}
         else:  # Adaptation goes on where pre-training ended, but a floor's share stays forgotten.
             about["forgotten"] = rng.uniform(0.01, 0.03)
+            q["c"] = near(0.15, 0.2)
             p = {
                 n: q[local] for n, local in zip(departure.parameters, departure.local, strict=True)
             }

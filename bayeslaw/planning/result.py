@@ -12,18 +12,13 @@ from scipy.interpolate import RegularGridInterpolator
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.formatting import certain, count, digits, jsonable
-from bayeslaw.common.shown import SYNTHETIC, Block, Detail, Format, Note, Showing, Shown, Table
+from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
 from bayeslaw.inference.variance import shares_table
 from bayeslaw.laws.steps import epochs
 from bayeslaw.planning.grid import BUDGETS
 from bayeslaw.planning.planned_run import PlannedRun
 from bayeslaw.planning.problem import Problem, likeliest, smallest
 
-PRICE = (
-    "In 57 synthetic worlds plans made at 80 % cost 1.7 times the least budget (median), at 90 % "
-    "2.5 times."
-)
-"""What certainty costs, from `benchmarks/violations.py`."""
 FEW_DRAWS = 1000
 """Of fewer draws, P(both) of the plan that they choose is optimistic: of 200, one plan had .800 for
 the .774 of the forecasts of its run."""
@@ -418,10 +413,8 @@ class Plan(Choice):
             words = f"fails with probability {certain.p_failure:.2f}"
             if self.best is None and certain.atpp > 0 and self.problem.fixed is None:
                 words += f"; this plan has {self.atpp / certain.atpp:.2g} times its budget"
-        # It compares budgets of plans, and here may be none.
         if len(self._no_limits) < 2:
             blocks.append(f"The deterministic plan ({self.point}) {words}.")
-            blocks += [Detail(PRICE)] * (self.best is None and self.problem.fixed is None)
         blocks += self._to_check()
         if len(self.spread):
             blocks.append(shares_table(self.spread))
