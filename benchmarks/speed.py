@@ -117,7 +117,7 @@ COMMANDS = {
     "derive": "derive fit.nc --flops 1e20,1e22",
     "report": "report fit.nc --out report.html --rows ROWS --test",
     "plan": "plan --example paper",
-    "plan of two pools": "plan --target french.nc --source english.nc --params 147816 --ptpp 279 "
+    "plan of two fits": "plan --target french.nc --source english.nc --params 147816 --ptpp 279 "
     "--max-loss 1.6 --max-forgetting .15 --max-tokens 1.2e6",
 }
 """Commands; ROWS is a table, and a last --grid or --test gets its value below."""
@@ -145,7 +145,7 @@ def saved(options: Namespace) -> Jobs:
     chosen = "annealed and seed == 0 and atpp in [0, 1, 4, 16] and (replay < 1 or atpp == 0)"
     source = str(DATA / "tinycpt/english.csv")
     for name in ("french", "english"):
-        words = ["--law", "adaptation", "--source-table", source, "--where", chosen]
+        words = ["--law", "transfer", "--source-table", source, "--where", chosen]
         fits[name] = [str(DATA / f"tinycpt/{name}.csv"), *words, "--train", "ptpp < 279"]
     ends = {"--grid": [grid], "--test": ["scale >= 1e21"]}
     for name, text in COMMANDS.items():
