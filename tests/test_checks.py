@@ -264,6 +264,20 @@ def test_more_curvature_than_the_prior_expects():
         assert (text in " ".join(beyond.words)) == bool(away)
 
 
+def test_a_walk_far_out_of_its_prior_is_told():
+    """And that forecasts between fitted ratios follow it."""
+    fit = saved("form1n")
+    between, fitted = (bl.grid(params=3e8, tokens=1e9, ptpp=15, replay=r) for r in (0.3, 0.1))
+    assert findings.judge_curvature(fit, between).level == "ok"
+    steps = 20 + 0 * fit.draws["walk_mixed"]
+    part = findings.judge_curvature(replace(fit, draws=fit.draws.assign(walk_mixed=steps)), between)
+    assert part.level == "caution"
+    assert "walk_mixed by" in part.words[0]
+    assert "Between fitted replay ratios it may bend" in part.words[-1]
+    moved = replace(fit, draws=fit.draws.assign(walk_mixed=steps))
+    assert len(findings.judge_curvature(moved, fitted).words) == 1
+
+
 def test_distance_is_refused_from_twice_what_was_measured():
     """The training rows have N up to 3e9 and D up to 1e11."""
     plain = saved("plain")
