@@ -194,7 +194,7 @@ def test_a_backtest_scores_the_forecasts_of_later_rows_at_each_cut(tmp_path):
         got = [rows["crps"].mean(), np.sqrt((rows["error"] ** 2).mean())]
         assert got == pytest.approx([scores[n] for n in ("crps", "rmse_log")])
         # Between two draws, a quantile of losses is not the exponential of one of their logs.
-        assert rows["width_90"].mean() == pytest.approx(scores["width_90"], rel=1e-4)
+        assert rows["width_90"].mean() == pytest.approx(scores["width_90"], rel=1e-5)
     found.write(path := tmp_path / "backtest.csv")
     again = bl.read_backtest(path)
     assert (again.along, again.models, again.name) == (found.along, found.models, found.name)
