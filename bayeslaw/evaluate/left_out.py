@@ -47,7 +47,7 @@ def loo(fit: Posterior) -> "ELPDData":
     --------
     >>> fit = bl.fit("chinchilla", bl.example_table(), discrepancy="none", effects="none")
     >>> psis = bl.loo(fit)
-    >>> psis.elpd_i.dims, psis.n_data_points == len(fit.table)
+    >>> psis.elpd_i.dims, int(psis.n_data_points) == len(fit.table)
     (('row',), True)
     """
     return left_out(fit, 0)[0]
