@@ -86,12 +86,13 @@ class _Terminal(_Display):
         # A line of a warning appears above the bar; what goes to stdout is left alone.
         console = Console(stderr=True)
         self.bar = Progress(*columns, console=console, transient=True, redirect_stdout=False)
-        self.task = self.bar.add_task("", total=None, share="")
+        self.bar.add_task("", total=None, share="")
 
     def update(self, *, begun: bool = False) -> None:
         last = self.steps[-1]
-        of_task = {"total": last.total, "completed": last.done, "share": self.share}
-        self.bar.update(self.task, description=self.text, **of_task)
+        (task,) = self.bar.tasks
+        task.description, task.total, task.completed = self.text, last.total, last.done
+        task.fields["share"] = self.share
         self.bar.start()
 
     def say(self, words: str) -> None:
