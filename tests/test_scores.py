@@ -306,20 +306,20 @@ def test_mistakes_of_comparisons_and_backtests():
 
 @pytest.mark.slow
 def test_loo_agrees_with_refits():
-    """PSIS against ten refits, each without one row."""
+    """PSIS against refits, each without one row."""
     plain, miss = saved("plain"), []
     quick = bl.loo(plain)
     # With 500 draws of a refit the error of one row is .3 by chance; with these it is half of it.
     how = {"chains": 2, "draws": 2000, "tune": 500, "retry": False, "progress": False}
-    for row in np.flatnonzero(quick.pareto_k < quick.good_k)[::2]:
+    for row in np.flatnonzero(quick.pareto_k < quick.good_k):
         out = np.arange(20) == row
         fit = fit_spec(plain.spec, subset(plain.table, ~out), make_settings(how))
         test = subset(plain.table, out)
         density = residuals.density(fit, test.frame, residuals.residual(fit, test))
         miss.append(logsumexp(density) - np.log(len(density)) - quick.elpd_i.values[row])
-    assert len(miss) > 7
+    assert len(miss) > 14
     assert np.abs(miss).max() < 0.25
-    assert abs(np.mean(miss)) < 0.07
+    assert abs(np.mean(miss)) < 0.05
 
 
 def test_the_likelihood_and_covariance_of_runs_are_of_their_effects():
