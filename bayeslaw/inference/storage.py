@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import h5py  # type: ignore[import-untyped]
@@ -40,7 +41,11 @@ MARK, POOL_MARK = "bayeslaw posterior", "bayeslaw pool"
 def write(tree: xr.DataTree, path: str | Path) -> None:
     """Write a tree with the digest of its content, by which `read` finds damage."""
     tree.attrs["sha256"] = _digest(tree)
-    atomic_write(path, tree.to_netcdf(engine="h5netcdf"))
+    # By its path: in a worker of Dask, xarray asks the cluster for a lock with the file's name.
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "tree.nc"
+        tree.to_netcdf(file, engine="h5netcdf")
+        atomic_write(path, file.read_bytes())
 
 
 def _digest(tree: xr.DataTree) -> str:
