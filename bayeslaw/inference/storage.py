@@ -3,9 +3,10 @@
 import dataclasses
 import hashlib
 import json
+import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import h5py  # type: ignore[import-untyped]
@@ -41,11 +42,12 @@ MARK, POOL_MARK = "bayeslaw posterior", "bayeslaw pool"
 def write(tree: xr.DataTree, path: str | Path) -> None:
     """Write a tree with the digest of its content, by which `read` finds damage."""
     tree.attrs["sha256"] = _digest(tree)
-    # By its path: in a worker of Dask, xarray asks the cluster for a lock with the file's name.
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / "tree.nc"
-        tree.to_netcdf(file, engine="h5netcdf")
-        atomic_write(path, file.read_bytes())
+    # In memory, where HDF5 meets no full disk. In a worker of Dask, xarray would ask the cluster
+    # for a lock, which knows no file in memory.
+    dask = sys.modules.get("dask.config")
+    with dask.set(scheduler="synchronous") if dask else nullcontext():
+        content = tree.to_netcdf(engine="h5netcdf")
+    atomic_write(path, content)
 
 
 def _digest(tree: xr.DataTree) -> str:
