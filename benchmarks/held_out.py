@@ -40,13 +40,16 @@ def by_way(every: Iterable[Split], options: Namespace) -> Jobs:
 def pooled(rows: pd.DataFrame) -> Tables:
     """Measured losses in the bands of each source, and scores relative to the way "curvature"."""
     scores = ["width_90", "crps", "winkler_90"]
+    averaged = ["bias_log", *scores]
     sums = rows[[*GROUPS, "test"]].assign(
         in_50=rows["coverage_50"] * rows["test"],
         in_90=rows["coverage_90"] * rows["test"],
-        **{score: rows[score] * rows["test"] for score in scores},
+        **{score: rows[score] * rows["test"] for score in averaged},
     )
     totals = sums.groupby(GROUPS).sum()
-    totals[scores] = totals[scores].div(totals["test"], axis=0)
+    all_rows = sums.drop(columns="source").groupby(["law", "way"]).sum()
+    for summed in (totals, all_rows):
+        summed[averaged] = summed[averaged].div(summed["test"], axis=0)
     keys = ["table", "source", "law"]
     base = rows[rows["way"] == "curvature"].set_index(keys)
     ratios = rows.set_index(keys)
@@ -59,9 +62,22 @@ def pooled(rows: pd.DataFrame) -> Tables:
     means["least"] = ratios.groupby(GROUPS)["coverage_90"].min()
     return {
         "by source, over rows": totals,
+        "over rows": all_rows,
         "by source, over splits": means,
         "over sources": overall,
+        "CRPS of the default over that of another way, by split": against(rows),
     }
+
+
+def against(rows: pd.DataFrame) -> pd.DataFrame:
+    """Splits that the default wins and loses by CRPS, and the geometric mean of the ratios."""
+    logs = np.log(rows.pivot(index=["law", "source", "table"], columns="way", values="crps"))
+    default = "walk" if "walk" in logs else "default"
+    ratios = logs.drop(columns=default).rsub(logs[default], axis=0)
+    ratios = ratios.assign(**{"better peer": ratios.filter(regex="^peer").max(axis=1)})
+    groups = ratios.stack().dropna().rename("ratio").groupby(level=["law", "way"])
+    found = groups.agg(wins=lambda x: (x < 0).sum(), losses=lambda x: (x > 0).sum(), mean="mean")
+    return found.assign(mean=np.exp(found["mean"]))
 
 
 def by_part(rows: pd.DataFrame) -> Tables:
@@ -69,7 +85,11 @@ def by_part(rows: pd.DataFrame) -> Tables:
     part = rows["table"].str.split(n=2).str[2].rename("held out")
     groups = rows.assign(crps=np.log(rows["crps"])).groupby([part, "law", "way"])
     found = groups["coverage_90"].agg(["size", "mean", "min"])
-    found = found.assign(half=groups["coverage_50"].mean(), crps=np.exp(groups["crps"].mean()))
+    found = found.assign(
+        half=groups["coverage_50"].mean(),
+        bias=groups["bias_log"].mean(),
+        crps=np.exp(groups["crps"].mean()),
+    )
     passed = rows.assign(passed=rows["gate"] == "passed").groupby(["law", "way"])
     over = passed[["coverage_50", "coverage_90", "passed", "seconds"]].mean()
     return {"by what was held out": found, "over splits": over}
@@ -95,10 +115,13 @@ def real(options: Namespace) -> Jobs:
 
 
 def by_share(rows: pd.DataFrame) -> Tables:
-    """Coverage, its least, and CRPS of each source and law, by what was held out."""
+    """Coverage, its least, signed error and CRPS of each source and law, by what was held out."""
     part = rows["table"].str.replace(r" lr.*", "", regex=True).str.split().str[-1]
     groups = rows.groupby(["source", part.rename("held out"), "law", "way"])
     found = groups["coverage_90"].agg(["size", "mean", "min"])
+    found = found.join(groups[["coverage_50", "bias_log"]].mean())
+    found["in_90"] = (rows["coverage_90"] * rows["test"]).groupby(groups.ngroup()).sum().to_numpy()
+    found["losses"] = groups["test"].sum()
     found["crps"] = np.exp(np.log(rows["crps"]).groupby(groups.ngroup()).mean().to_numpy())
     return {"by what was held out": found}
 

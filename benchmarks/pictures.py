@@ -121,7 +121,8 @@ def plans(settings: dict[str, Any]) -> Figure:
 def pictures(options: Namespace) -> Jobs:
     """The pictures of README and the pages, saved to --folder."""
     ice = {"path": DATA / "olmo/ladder.csv", "where": "domain == 'ice'"}
-    delphi = {"path": DATA / "delphi/isotoken.csv"}
+    own = "domain == 'math_clean_seen_1e22' and ladder == 'isotoken'"
+    delphi = {"path": DATA / "delphi/clean.csv", "where": own}
     made = {
         "forecast": partial(overview, delphi, "scale <= 3e20", "scale >= 1e21"),
         "missed": partial(overview, ice, "ptpp < 50", "ptpp > 90"),

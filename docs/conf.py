@@ -59,9 +59,9 @@ CONTENTS = {
         f"notebooks/{path.stem}" for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
     ),
     "How to": "howto/runs howto/table howto/law howto/forecast howto/effects"
-    " howto/scarce howto/checkpoints checking planning anchors howto/recipes howto/derive"
+    " howto/unusual howto/questions checking planning anchors howto/recipes howto/derive"
     " howto/backtest howto/register report transfer forgetting howto/extend",
-    "Understand": "bands results tried glossary maths priors huber performance data/README",
+    "Understand": "bands results glossary maths priors huber data/README",
     "Reference": "commands api architecture reference/changelog reference/contributing",
 }
 """Pages in the sidebar."""

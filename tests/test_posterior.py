@@ -517,6 +517,16 @@ def test_an_interrupted_save_leaves_the_old_file(posterior, path, monkeypatch, e
     assert load(path).convergence == posterior.convergence
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # Dask's own, which change with its version
+def test_a_worker_of_dask_saves_a_fit(posterior, path):
+    distributed = pytest.importorskip("distributed")
+    one = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.Client(**one) as client:
+        client.submit(posterior.save, path).result()
+    assert load(path).convergence == posterior.convergence
+
+
 # -- pools ----------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,9 @@
 import dataclasses
 import hashlib
 import json
+import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,12 @@ MARK, POOL_MARK = "bayeslaw posterior", "bayeslaw pool"
 def write(tree: xr.DataTree, path: str | Path) -> None:
     """Write a tree with the digest of its content, by which `read` finds damage."""
     tree.attrs["sha256"] = _digest(tree)
-    atomic_write(path, tree.to_netcdf(engine="h5netcdf"))
+    # In memory, where HDF5 meets no full disk. In a worker of Dask, xarray would ask the cluster
+    # for a lock, which knows no file in memory.
+    dask = sys.modules.get("dask.config")
+    with dask.set(scheduler="synchronous") if dask else nullcontext():
+        content = tree.to_netcdf(engine="h5netcdf")
+    atomic_write(path, content)
 
 
 def _digest(tree: xr.DataTree) -> str:
