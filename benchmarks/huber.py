@@ -86,8 +86,9 @@ def cases() -> Iterator[tuple[str, bl.Law, bl.LossTable]]:
             if law.step(Departure):  # it needs the bases of the table
                 continue
             yield name, law.published, table
-            if law.paper_bounds:
-                yield name, replace(law, name=f"{law.name} prior", paper_bounds={}), table
+            if law.published != law:
+                rows = {row.name: replace(row, published=None) for row in law.table.values()}
+                yield name, replace(law, name=f"{law.name} prior", table=rows), table
 
 
 def compared(law: bl.Law, table: bl.LossTable) -> pd.DataFrame:

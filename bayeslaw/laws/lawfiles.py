@@ -1,7 +1,6 @@
 """Laws read from TOML files: the shipped ones by name, a user's own by path."""
 
 import json
-import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, replace
@@ -131,30 +130,43 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
         steps.append(Coupling({name: along[name] for name in coupled}))
     if "departure" in spec:
         steps.append(_built(Departure, spec["departure"], f"{where}, [departure]"))
-    given, published = (_ranges(_table(spec, key, where), where) for key in _NUMBERS[:2])
+    bounds, published = (_ranges(_table(spec, key, where), where) for key in _NUMBERS[:2])
     typical = _table(spec, "typical", where)
     for parameter, number in typical.items():
         _checked(number, parameter, f"{where}, [typical]", "a number")
-    settings["steps"] = tuple(steps)
-    law = Law(name=name, terms=tuple(terms), priors=priors, bounds={}, **settings)
+    noise = {n: prior for n, prior in priors.items() if n in NOISE}
+    settings |= {"terms": tuple(terms), "steps": tuple(steps), "noise": noise}
+    law = Law(name=name, **settings)
     for row in own:
         if row.name not in law.declared:
             raise LawError(f"{where}, [covariates.{row.name}]: no term has {row.name!r}.")
     _check_symbols(law, where)
-    for bounded in (*given, *published, *typical):
-        if bounded not in law.parameters:
+    for bounded in (*bounds, *published, *typical):
+        if bounded not in law.table:
             raise LawError(f"{where}: {unknown('parameter', bounded, law.parameters)}")
-    bounds = dict.fromkeys(law.parameters, (0.0, math.inf)) | given
-    law = replace(law, bounds=bounds, paper_bounds=published, typical=typical)
-    others = {*law.coordinates[1:], *NOISE}
-    for extra in priors.keys() - others - {*FLOORS}:
-        raise LawError(f"{where}: {unknown('prior', extra, {*others, *FLOORS})}")
-    for lacking in sorted(others - NOISE.keys() - law.priors.keys()):
+    with_priors = {*law.coordinates[1:]}
+    for extra in priors.keys() - with_priors - {*NOISE, *FLOORS}:
+        raise LawError(f"{where}: {unknown('prior', extra, {*with_priors, *NOISE, *FLOORS})}")
+    for lacking in sorted(with_priors - priors.keys()):
         known = f"; of covariates {', '.join([*LETTERS, *law.declared])} are known, and a table "
         known += f"[covariates.{lacking}] declares another"
         raise LawError(f"{where}: no prior for {lacking!r}{known * (lacking in law.exponents)}.")
-    if not one_floor(priors, f"{where}: "):
+    floor = one_floor(priors, f"{where}: ")
+    if not floor:
         raise LawError(f"{where}: no prior for 'E', or for '{FLOOR}', its share of the loss.")
+    names = {"L_ref": floor}  # priors beside those of coordinates
+    rows = {
+        symbol: replace(
+            row,
+            prior=priors[names.get(row.local, row.local)],
+            prior_name=names.get(row.local, ""),
+            bounds=bounds.get(symbol, row.bounds),
+            published=published.get(symbol),
+            typical=float(typical.get(symbol, 1.0)),
+        )
+        for symbol, row in law.table.items()
+    }
+    law = replace(law, table=rows)
     check_supports(priors, law.prior_bounds, f"{where}: ", law.bounds)
     return law
 
@@ -261,8 +273,13 @@ def law_text(law: Law) -> str:
     lines.append(f"coupled = {_toml(tuple(coupling.along) if coupling else ())}")
     for term in law.terms:
         lines += ["[[term]]", *(f"{k} = {_toml(v)}" for k, v in vars(term).items() if k in _TERM)]
-    tables = {name: getattr(law, name) for name in _NUMBERS}
-    tables["priors"] = {name: str(prior) for name, prior in law.priors.items()}
+    rows = law.table.values()
+    tables: dict[str, dict[str, object]] = {
+        "bounds": {**law.bounds},
+        "paper_bounds": {row.name: row.published for row in rows if row.published},
+        "typical": {row.name: row.typical for row in rows if row.typical != 1},
+        "priors": {name: str(prior) for name, prior in law.priors.items()},
+    }
     if departure:
         keys = vars(departure).items()
         tables["departure"] = {name: key for name, key in keys if name not in _NOT_IN_FILES}

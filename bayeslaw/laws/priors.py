@@ -346,19 +346,19 @@ def one_floor(priors: Collection[str], where: str = "") -> str | None:
     return next((name for name in FLOORS if name in priors), None)
 
 
-def floor_with(floor: Prior, sizes: Sequence[tuple[Prior, Prior]]) -> dict[str, Prior]:
-    """Prior of a floor that terms became a part of, from theirs of slope and exponent.
+def floor_with(floor: Prior, sizes: Sequence[tuple[Prior, Prior]]) -> tuple[str, Prior]:
+    """Prior of a floor that terms became a part of, from theirs of slope and exponent; its name.
 
     Its median is the sum of theirs where all are log-normal; else it is of the floor's share.
     """
-    if {each.name for each in (floor, *sum(sizes, ()))} != {"LogNormal"}:
-        return {FLOOR: Prior.parse("Beta(alpha=2, beta=2)")}
+    if {prior.name for prior in (floor, *sum(sizes, ()))} != {"LogNormal"}:
+        return FLOOR, Prior.parse("Beta(alpha=2, beta=2)")
 
     def centre(prior: Prior) -> float:
         return math.exp(prior.kwargs.get("mu", 0.0))
 
     median = centre(floor) + sum(centre(slope) / centre(exponent) for slope, exponent in sizes)
-    return {"E": Prior("LogNormal", median=median, sigma=floor.kwargs.get("sigma", 1.0))}
+    return "E", Prior("LogNormal", median=median, sigma=floor.kwargs.get("sigma", 1.0))
 
 
 def parse_priors(given: Mapping[str, PriorLike], where: str = "") -> dict[str, Prior]:

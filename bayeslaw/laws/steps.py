@@ -171,7 +171,7 @@ class Step(ABC):
     @property
     @abstractmethod
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        """Covariates that each parameter, or its reference coordinate, acts along."""
+        """Covariates that each parameter acts along."""
 
     def varying(self, same: Collection[str], coefficients: Collection[str]) -> Self | None:
         """The step of rows that are the `same` in some columns, in a law of some terms."""
@@ -303,7 +303,7 @@ class Departure(Step):
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
         along: dict[str, tuple[str, ...]] = {n: (covariate,) for covariate, n in self.along.items()}
-        along |= dict.fromkeys((self.onset, f"{self.onset}_ref"), ("tokens",))
+        along[self.onset] = ("tokens",)
         along[self.exponent] = "tokens", "start"
         others = {self.fresh: ("fresh",), self.share: ("mixed",), self.base: ("deviation",)}
         others[self.rise] = ("own",)
@@ -390,7 +390,7 @@ class Factor(Step, Deviation):
 
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        along = dict.fromkeys((*self.parameters, *self.local), self.marks)
+        along = dict.fromkeys(self.parameters, self.marks)
         return along | {name: (*self.marks, covariate) for covariate, name in self.slopes.items()}
 
     def shift(self, p: Values, at: Values) -> Array:

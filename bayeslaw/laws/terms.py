@@ -481,17 +481,22 @@ def _parameters(text: str, own: tuple[Covariate, ...]) -> list[str]:
 
 
 def _partners(node: ast.AST, own: tuple[Covariate, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Each name of a formula, with the covariates of the product that it stands in."""
+    """Each name of a formula, with the covariates of the product or function that it stands in."""
+
+    def within(node: ast.AST) -> tuple[str, ...]:
+        names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        covariates = LETTERS | {row.name: row.name for row in own}
+        return tuple(c for letter, c in covariates.items() if letter in names)
+
     product = node
     while isinstance(node, ast.UnaryOp):
         node = node.operand
     if isinstance(node, ast.Call) or _sum(node):
+        inside = within(node) if isinstance(node, ast.Call) else ()
         for child in ast.iter_child_nodes(node):
-            yield from _partners(child, own)
+            yield from ((name, along or inside) for name, along in _partners(child, own))
         return
-    names = {n.id for n in ast.walk(product) if isinstance(n, ast.Name)}
-    covariates = LETTERS | {row.name: row.name for row in own}
-    along = tuple(c for letter, c in covariates.items() if letter in names)
+    along = within(product)
     factors = [node]
     while factors:
         match factors.pop():
