@@ -87,8 +87,8 @@ def cases() -> Iterator[tuple[str, bl.Law, bl.LossTable]]:
                 continue
             yield name, law.published, table
             if law.published != law:
-                rows = {row.name: replace(row, published=None) for row in law.table.values()}
-                yield name, replace(law, name=f"{law.name} prior", table=rows), table
+                rows = {row.name: replace(row, published=None) for row in law.by_symbol.values()}
+                yield name, replace(law, name=f"{law.name} prior", by_symbol=rows), table
 
 
 def compared(law: bl.Law, table: bl.LossTable) -> pd.DataFrame:

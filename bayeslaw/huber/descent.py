@@ -65,7 +65,7 @@ class Objective:
             self.x["start"] = self.x["start"] - self.log_scale
         self.names = ("E", *law.coefficients, *law.exponents)
         self.linear = 1 + len(law.coefficients)
-        self.typical = np.array([law.table[name].typical for name in law.exponents])
+        self.typical = np.array([law.by_symbol[name].typical for name in law.exponents])
         low, high = np.array([law.bounds[name] for name in self.names]).T
         stated = (np.isfinite(low) & np.isfinite(high))[self.linear :]
         cap = np.r_[np.full(self.linear, np.inf), np.where(stated, np.inf, CAP * self.typical)]

@@ -191,7 +191,7 @@ class PointFit(Showing, FitOfLaw):
         agreeing = round(self.agreeing * self.polished)
         words = f"mean Huber loss {self.objective:.6g} (delta {self.delta:g}); "
         words += f"{agreeing} of {self.polished} starts agree"
-        if any(row.published for row in self.law.table.values()):
+        if any(row.published for row in self.law.by_symbol.values()):
             words += f"; bounds of the {'priors' if self.bounds == 'prior' else self.bounds}"
         blocks: list[Block] = [*shown.blocks, words, self.law.units(self.at)]
         if self.at_bounds:

@@ -16,12 +16,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, overload
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw.common.arrays import Namespace
+from bayeslaw.common.arrays import Array, Floats, Namespace, Untyped
 from bayeslaw.common.errors import LawError, TableError, argument
 from bayeslaw.common.files import digest
 from bayeslaw.common.formatting import count
@@ -29,7 +29,7 @@ from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
 from bayeslaw.laws.deviations import WHOLE, Deviation, Knots, Walk
 from bayeslaw.laws.priors import FLOOR, HALF, LINE, NOISE, UNIT, Prior, floor_with
 from bayeslaw.laws.steps import SHARE_OFFSET, STEPS, Step, total
-from bayeslaw.laws.terms import COLUMN, ORIGIN, Array, Term, Values, column_of
+from bayeslaw.laws.terms import COLUMN, ORIGIN, Named, Term, Values, column_of
 from bayeslaw.tables.covariates import TABLE, Covariate
 from bayeslaw.tables.table import LossTable, frame_of, is_synthetic
 from bayeslaw.tables.validation import canonical, numeric
@@ -70,7 +70,7 @@ class Law:
     name, title, reference : str
         Short name, what it is, and where it was published.
     terms : tuple of Term
-    table : mapping of str to Parameter
+    by_symbol : mapping of str to Parameter
         Rows by paper symbol. A law has a row for each parameter of its terms, steps and deviations,
         in the order of the formula, and no others: those given here say prior, bounds and size.
     noise : mapping of str to Prior
@@ -94,7 +94,7 @@ class Law:
     title: str
     reference: str
     terms: tuple[Term, ...]
-    table: Mapping[str, Parameter] = field(default_factory=dict)
+    by_symbol: Mapping[str, Parameter] = field(default_factory=dict)
     noise: Mapping[str, Prior] = field(default_factory=dict)
     token_unit: float = 1.0
     role: Literal["", "target", "source"] = ""
@@ -106,10 +106,10 @@ class Law:
     def __post_init__(self) -> None:
         table: dict[str, Parameter] = {}
         for row in self._rows():  # several terms or deviations may have one in common
-            stated = table.get(row.name) or replace(self.table.get(row.name, row), along=())
+            stated = table.get(row.name) or replace(self.by_symbol.get(row.name, row), along=())
             along = tuple(dict.fromkeys((*stated.along, *row.along)))
             table[row.name] = replace(stated, local=row.local, along=along)
-        object.__setattr__(self, "table", table)
+        object.__setattr__(self, "by_symbol", table)
 
     def _rows(self) -> Iterator[Parameter]:
         yield Parameter("E", "L_ref")
@@ -132,12 +132,12 @@ class Law:
     @cached_property
     def parameters(self) -> tuple[str, ...]:
         """Paper symbols in the order of the formula."""
-        return tuple(self.table)
+        return tuple(self.by_symbol)
 
     @cached_property
     def coordinates(self) -> tuple[str, ...]:
         """Names of the reference coordinates, in the same order."""
-        return tuple(row.local for row in self.table.values())
+        return tuple(row.local for row in self.by_symbol.values())
 
     @cached_property
     def coefficients(self) -> tuple[str, ...]:
@@ -147,29 +147,29 @@ class Law:
     @cached_property
     def exponents(self) -> tuple[str, ...]:
         """Paper symbols of every parameter that enters non-linearly."""
-        return tuple(name for name in self.table if name not in ("E", *self.coefficients))
+        return tuple(name for name in self.by_symbol if name not in ("E", *self.coefficients))
 
     @cached_property
     def discrepancy_parameters(self) -> tuple[str, ...]:
         """Names of the parameters that the discrepancy adds to the law."""
-        stated = self.without_discrepancy.table
-        return tuple(name for name in self.table if name not in stated)
+        stated = self.without_discrepancy.by_symbol
+        return tuple(name for name in self.by_symbol if name not in stated)
 
     @cached_property
     def priors(self) -> dict[str, Prior]:
         """Priors by what they are of: floor, reference coordinates, noise."""
-        rows = self.table.values()
+        rows = self.by_symbol.values()
         return {r.prior_name or r.local: r.prior for r in rows if r.prior} | {**self.noise}
 
     @cached_property
     def bounds(self) -> dict[str, tuple[float, float]]:
         """Range of each parameter in paper coordinates; priors lie inside."""
-        return {name: row.bounds for name, row in self.table.items()}
+        return {name: row.bounds for name, row in self.by_symbol.items()}
 
     @cached_property
     def prior_bounds(self) -> dict[str, tuple[float, float]]:
         """Range of each quantity that has a prior."""
-        bounds = {r.local: r.of_local or r.bounds for r in self.table.values()}
+        bounds = {r.local: r.of_local or r.bounds for r in self.by_symbol.values()}
         floor = {"E": bounds.pop("L_ref"), FLOOR: UNIT}
         return floor | bounds | dict.fromkeys(NOISE, HALF)
 
@@ -178,7 +178,7 @@ class Law:
     @cached_property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
         """Columns of a table along which each reference coordinate acts."""
-        of_row = {r.local: dict.fromkeys(map(column_of, r.along)) for r in self.table.values()}
+        of_row = {r.local: dict.fromkeys(map(column_of, r.along)) for r in self.by_symbol.values()}
         columns = {n: tuple(c for c in row if c in self.columns) for n, row in of_row.items()}
         return {name: along for name, along in columns.items() if along}
 
@@ -186,7 +186,7 @@ class Law:
     def covariate_names(self) -> tuple[str, ...]:
         """Covariates that the formula uses."""
         used = {c for term in self.terms for c in term.covariates}
-        used |= {c for row in self.table.values() for c in row.along}
+        used |= {c for row in self.by_symbol.values() for c in row.along}
         return tuple(c for c in (*COLUMN, *self.declared) if c in used)
 
     @cached_property
@@ -261,7 +261,7 @@ class Law:
     def with_knots(self, knots: Mapping[str, Knots]) -> "Law":
         """The law with knots of its random walks, by the names of their steps."""
         deviations = (d.with_knots(knots) if isinstance(d, Walk) else d for d in self.deviations)
-        return replace(self, deviations=tuple(deviations))
+        return replace(self, deviations=tuple(deviations)) if knots else self
 
     def over(self, x: Values, at: Values) -> "Law":
         """The law with knots of its random walks that cover some rows."""
@@ -278,14 +278,14 @@ class Law:
         The bounds of a parameter are the support of its prior.
         """
         rows = {n: Parameter(n, n, prior=p, bounds=p.support) for n, p in priors.items()}
-        return replace(self, deviations=tuple(deviations), table={**self.table, **rows})
+        return replace(self, deviations=tuple(deviations), by_symbol={**self.by_symbol, **rows})
 
     @property
     def published(self) -> "Law":
         """The law with `bounds` as published."""
-        rows = self.table.items()
+        rows = self.by_symbol.items()
         table = {name: replace(row, bounds=row.published or row.bounds) for name, row in rows}
-        return replace(self, table=table)
+        return replace(self, by_symbol=table)
 
     def with_steps(self, *steps: Step) -> "Law":
         """The law with steps, in place of those of the same kinds."""
@@ -327,7 +327,10 @@ class Law:
         def acts(term: Term, name: str) -> bool:
             points = q, {**q, name: 1.1 * q[name]}
             with np.errstate(all="ignore"):
-                logs = [term.log_ratio(term.from_local(p, at, np), x, at, np) for p in points]
+                logs = [
+                    np.asarray(term.log_ratio(term.from_local(p, at, np), x, at, np))
+                    for p in points
+                ]
             return not np.allclose(logs[0], logs[1], rtol=0, atol=1e-9)
 
         def led(term: Term) -> bool:
@@ -336,7 +339,8 @@ class Law:
         def reduced(term: Term, names: Collection[str]) -> Term:
             with suppress(ArithmeticError, LawError), np.errstate(all="ignore"):
                 fewer = term.without(names)
-                if np.isfinite(fewer.log_ratio(fewer.from_local(q, at, np), x, ORIGIN, np)).all():
+                log = np.asarray(fewer.log_ratio(fewer.from_local(q, at, np), x, ORIGIN, np))
+                if np.isfinite(log).all():
                     return fewer
             return term  # its formula has no value at zero of these
 
@@ -359,14 +363,17 @@ class Law:
         names = [term.coefficient for term in terms]
         steps = [step.varying(same, names) for step in self.steps]
         law = replace(self, terms=tuple(terms), steps=tuple(s for s in steps if s))
-        left_out = (*self.left_out, *(n for n in self.table if n not in law.table))
-        table, floor, priors = dict(law.table), self.table["E"], self.priors
+        left_out = (
+            *self.left_out,
+            *(n for n in self.by_symbol if n not in law.by_symbol),
+        )
+        table, floor, priors = dict(law.by_symbol), self.by_symbol["E"], self.priors
         gone = [t for t in self.terms if t.coefficient not in table]
         if gone and "E" in priors:
             sizes = [(priors[t.slope], priors[t.local]) for t in gone]
             name, prior = floor_with(priors["E"], sizes)
             table["E"] = replace(floor, prior=prior, prior_name=name)
-        return replace(law, table=table, left_out=left_out)
+        return replace(law, by_symbol=table, left_out=left_out)
 
     @property
     def note(self) -> str:
@@ -409,7 +416,7 @@ class Law:
 
     # -- covariates ---------------------------------------------------------------------------
 
-    def covariates(self, rows: LossTable | pd.DataFrame, name: str = "table") -> dict[str, Array]:
+    def covariates(self, rows: LossTable | pd.DataFrame, name: str = "table") -> dict[str, Floats]:
         """Logarithms of the covariates, each of shape (rows,).
 
         The replay ratio is there itself as well, and a covariate that is not logged only so.
@@ -427,10 +434,10 @@ class Law:
             x |= step.covariates(frame, self.token_unit)
         return x
 
-    def _logs(self, frame: pd.DataFrame) -> dict[str, Array]:
+    def _logs(self, frame: pd.DataFrame) -> dict[str, Floats]:
         """Covariates that are functions of the columns of `TABLE`, or that the law declares."""
         known = {*self.columns, *self.held} - {"tokens", "replay"}
-        x: dict[str, Array] = {}
+        x: dict[str, Floats] = {}
         for c, row in (TABLE | self.declared).items():
             if c in known:
                 values = frame[c].to_numpy(float)
@@ -505,7 +512,7 @@ class Law:
         # No table knows the covariates that a law declares.
         return numeric(frame if known else canonical(frame, name, self.needs), self.declared, name)
 
-    def shares(self, replay: Array) -> dict[str, Array]:
+    def shares(self, replay: Floats) -> dict[str, Floats]:
         """Covariates of replay ratios."""
         share = np.clip(replay, REPLAY_CLIP, 1 - REPLAY_CLIP)
         own = 1 - share if self.role == "target" else share
@@ -519,22 +526,26 @@ class Law:
             "rest": np.log(1 - own + SHARE_OFFSET),
         }
 
-    def effective(self, p: Values, x: Values, xp: Namespace = np) -> Values:
+    def effective[A: Array](self, p: Values, x: Named[A], xp: Namespace = np) -> Named[A]:
         """The covariates as floor and terms count them, such as repeated tokens by their worth."""
         for step in self.steps:
             x = step.effective(p, x, xp)
         return x
 
-    def of_deviations(self, x: Values, xp: Namespace = np) -> dict[str, Array]:
+    def of_deviations[A: Array](self, x: Named[A], xp: Namespace = np) -> dict[str, A]:
         """The covariates of deviations, whose columns no parameter changes.
 
         They are those at the typical parameters of steps.
         """
-        typical = {name: row.typical for name, row in self.table.items()}
+        typical = {name: row.typical for name, row in self.by_symbol.items()}
         return {**self.effective(typical, x, xp)}
 
     # -- the formula --------------------------------------------------------------------------
 
+    @overload
+    def loss(self, p: Values, x: Values, at: Values = ORIGIN) -> Floats: ...
+    @overload
+    def loss(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array: ...
     def loss(self, p: Values, x: Values, at: Values = ORIGIN, xp: Namespace = np) -> Array:
         """Loss in nats per token.
 
@@ -562,7 +573,9 @@ class Law:
         if not self.deviations:
             return loss
         x = self.of_deviations(x, xp)
-        return loss * xp.exp(sum(shares[d.of] * d.value(p, x, at, xp) for d in self.deviations))
+        log = sum(shares[d.of] * d.value(p, x, at, xp) for d in self.deviations)
+        deviating: Array = loss * xp.exp(log)
+        return deviating
 
     def stated(
         self, p: Values, x: Values, at: Values, xp: Namespace, ratios: Values | None = None
@@ -586,29 +599,32 @@ class Law:
         x = self.effective(p, x, xp)
         return {t.coefficient: xp.exp(t.log_ratio(p, x, at, xp)) for t in self.terms}
 
-    def floor(self, p: Values, x: Values, at: Values = ORIGIN) -> Array:
+    def floor(self, p: Values, x: Values, at: Values = ORIGIN) -> Floats:
         """Limit of `loss` as all terms vanish and adaptation never ends."""
-        x, floor = self.effective(p, x), p["E"]
+        x = self.effective(p, x)
+        floor: Untyped = p["E"]
         for step in self.steps:
             floor = floor * step.factor(p, x, at, np)
-        return floor
+        return np.asarray(floor)
 
     def gradient(
         self, p: Values, x: Values, at: Values = ORIGIN, names: Collection[str] | None = None
-    ) -> dict[str, Array]:
+    ) -> dict[str, Floats]:
         """Derivative of `loss` by each parameter, or by those of some names.
 
         By complex steps, and by each exponent of a term through the term's amount: the loss depends
         on both through their product alone.
         """
         ratios, seen = self._ratios(p, x, at, np), self.effective(p, x)
+        by: dict[str, Untyped]
         names = self.parameters if names is None else names
         moving = {name for s in self.steps if s.of_covariates for name in s.parameters}
 
-        def by_step(name: str) -> Array:
+        def by_step(name: str) -> Floats:
             moved = {**p, name: p[name] + 1j * IMAGINARY_STEP}
             of_terms = self._ratios(moved, x, at, np) if name in moving else ratios
-            return self._deviating(moved, of_terms, x, at, np).imag / IMAGINARY_STEP
+            loss: Untyped = self._deviating(moved, of_terms, x, at, np)
+            return np.asarray(loss.imag / IMAGINARY_STEP)
 
         if not (self.steps or self.deviations):  # the loss is the floor plus the terms
             by = {"E": 1.0, **ratios}
@@ -626,20 +642,20 @@ class Law:
 
     # -- coordinates --------------------------------------------------------------------------
 
-    def amounts(self, q: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
+    def amounts[A: Array](self, q: Named[A], at: Values, xp: Namespace = np) -> dict[str, A]:
         """Floor and terms at the reference point `at` in nats, and the paper's exponents."""
-        p: dict[str, Array] = {walk.steps: q[walk.steps] for walk in self.walks if walk.steps in q}
+        p: dict[str, A] = {walk.steps: q[walk.steps] for walk in self.walks if walk.steps in q}
         for term in self.terms:
             p |= term.from_local(q, at, xp)
             p[term.coefficient] = q[term.slope] / term.local_exponent(p, at, xp)
         # Coefficients of deviations may be missing: the sampler has them as weights.
-        p |= {n: q[r.local] for n, r in self.table.items() if n not in p and r.local in q}
+        p |= {n: q[r.local] for n, r in self.by_symbol.items() if n not in p and r.local in q}
         p["E"] = q["L_ref"] - sum(p[c] for c in self.coefficients)
         for step in self.steps:
             p |= step.amounts(p, at)
         return p
 
-    def rescale(self, p: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
+    def rescale[A: Array](self, p: Named[A], at: Values, xp: Namespace = np) -> dict[str, A]:
         """Paper coordinates from amounts at `at`."""
         p = dict(p)
         for term in self.terms:
@@ -648,18 +664,18 @@ class Law:
             p |= step.rescale(p, at)
         return {name: p[name] for name in self.parameters}
 
-    def to_paper(self, q: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
+    def to_paper[A: Array](self, q: Named[A], at: Values, xp: Namespace = np) -> dict[str, A]:
         """Paper coordinates from reference coordinates at `at`."""
         return self.rescale(self.amounts(q, at, xp), at, xp)
 
-    def to_reference(self, p: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
+    def to_reference[A: Array](self, p: Named[A], at: Values, xp: Namespace = np) -> dict[str, A]:
         """Reference coordinates at `at` from paper coordinates."""
         p = dict(p)
         for term in self.terms:
             p[term.coefficient] = p[term.coefficient] * xp.exp(term.log_ratio(p, at, ORIGIN, xp))
         for step in self.steps:
             p |= step.to_reference(p, at)
-        q: dict[str, Array] = {row.local: p[name] for name, row in self.table.items()}
+        q: dict[str, A] = {row.local: p[name] for name, row in self.by_symbol.items()}
         q["L_ref"] = p["E"] + sum(p[name] for name in self.coefficients)
         for term in self.terms:
             q[term.slope] = p[term.coefficient] * term.local_exponent(p, at, xp)

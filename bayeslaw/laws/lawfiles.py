@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from bayeslaw.common.errors import LawError, TableError, unknown
-from bayeslaw.common.files import models_dir, named_file
+from bayeslaw.common.files import Document, models_dir, named_file
 from bayeslaw.common.formatting import as_tuples
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import FLOOR, FLOORS, NOISE, check_supports, one_floor, parse_priors
@@ -28,15 +28,7 @@ _SORTS = {"token_unit": "a number", "coupled": "a list of names", "log": "true o
 
 
 def load_law(law: "str | Path | Law") -> Law:
-    """A law by name (``"form3"``) or from a TOML file by path.
-
-    Raises
-    ------
-    LawError
-        If the name is unknown, or the file is not a valid law.
-    FileError
-        If there is no such file.
-    """
+    """A law by name (``"form3"``) or from a TOML file by path."""
     if isinstance(law, Law):
         return law
     if not isinstance(law, str | Path):
@@ -117,6 +109,12 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
                 f"{term.leading}_ref has no prior; give {term.leading} one."
             )
         terms.append(replace(term, stated=stated))
+    for term in terms:
+        if term.stated and any(term.leading in other.exponents[1:] for other in terms):
+            raise LawError(
+                f"{where}: {term.leading} stands in several terms and does not lead all of them, "
+                f"so {term.leading}_ref has no prior; give {term.leading} one."
+            )
     if len({term.epsilon for term in terms} - {None}) > 1:
         raise LawError(f"{where}: log(r + ...) with several numbers; a law has one.")
     steps: list[Step] = []
@@ -135,14 +133,13 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
     for parameter, number in typical.items():
         _checked(number, parameter, f"{where}, [typical]", "a number")
     noise = {n: prior for n, prior in priors.items() if n in NOISE}
-    settings |= {"terms": tuple(terms), "steps": tuple(steps), "noise": noise}
-    law = Law(name=name, **settings)
+    law = Law(name=name, terms=tuple(terms), steps=tuple(steps), noise=noise, **settings)
     for row in own:
         if row.name not in law.declared:
             raise LawError(f"{where}, [covariates.{row.name}]: no term has {row.name!r}.")
     _check_symbols(law, where)
     for bounded in (*bounds, *published, *typical):
-        if bounded not in law.table:
+        if bounded not in law.by_symbol:
             raise LawError(f"{where}: {unknown('parameter', bounded, law.parameters)}")
     with_priors = {*law.coordinates[1:]}
     for extra in priors.keys() - with_priors - {*NOISE, *FLOORS}:
@@ -154,24 +151,23 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
     floor = one_floor(priors, f"{where}: ")
     if not floor:
         raise LawError(f"{where}: no prior for 'E', or for '{FLOOR}', its share of the loss.")
-    names = {"L_ref": floor}  # priors beside those of coordinates
     rows = {
         symbol: replace(
             row,
-            prior=priors[names.get(row.local, row.local)],
-            prior_name=names.get(row.local, ""),
+            prior=priors[floor if symbol == "E" else row.local],
+            prior_name=floor if symbol == "E" else "",
             bounds=bounds.get(symbol, row.bounds),
             published=published.get(symbol),
             typical=float(typical.get(symbol, 1.0)),
         )
-        for symbol, row in law.table.items()
+        for symbol, row in law.by_symbol.items()
     }
-    law = replace(law, table=rows)
+    law = replace(law, by_symbol=rows)
     check_supports(priors, law.prior_bounds, f"{where}: ", law.bounds)
     return law
 
 
-def _declared(tables: Mapping[str, Any], where: str) -> tuple[Covariate, ...]:
+def _declared(tables: Document, where: str) -> tuple[Covariate, ...]:
     """The covariates of the tables ``[covariates.<name>]`` of a law file."""
     taken = {*LETTERS, *FORMULA_FUNCTIONS, *KNOWN, *ALIASES, "role", "C", "flops", "E", "L_ref"}
     rows = []
@@ -224,7 +220,7 @@ def _check_symbols(law: Law, where: str) -> None:
             )
 
 
-def _table(spec: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
+def _table(spec: Document, key: str, where: str) -> Document:
     """The table ``[key]`` of a law file; empty if it has none."""
     table = spec.get(key, {})
     if not isinstance(table, dict):
@@ -232,7 +228,7 @@ def _table(spec: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
     return table
 
 
-def _ranges(given: Mapping[str, Any], where: str) -> dict[str, tuple[float, float]]:
+def _ranges(given: Document, where: str) -> dict[str, tuple[float, float]]:
     for name, pair in given.items():
         numbers = isinstance(pair, list) and all(type(each) in (int, float) for each in pair)
         if not (numbers and len(pair) == 2 and pair[0] < pair[1]):
@@ -273,7 +269,7 @@ def law_text(law: Law) -> str:
     lines.append(f"coupled = {_toml(tuple(coupling.along) if coupling else ())}")
     for term in law.terms:
         lines += ["[[term]]", *(f"{k} = {_toml(v)}" for k, v in vars(term).items() if k in _TERM)]
-    rows = law.table.values()
+    rows = law.by_symbol.values()
     tables: dict[str, dict[str, object]] = {
         "bounds": {**law.bounds},
         "paper_bounds": {row.name: row.published for row in rows if row.published},
@@ -307,7 +303,7 @@ def _toml(value: object) -> str:
     return repr(value)
 
 
-def stored_law(law: Law) -> dict[str, Any]:
+def stored_law(law: Law) -> Document:
     """The law as written, without discrepancy, as plain data for a file; see `restored_law`."""
     departure = law.step(Departure)
     bases = departure.bases if departure else None
@@ -322,7 +318,7 @@ def stored_law(law: Law) -> dict[str, Any]:
     }
 
 
-def restored_law(stored: Mapping[str, Any]) -> Law:
+def restored_law(stored: Document) -> Law:
     """The law of `stored_law`, also once it was JSON."""
     law = parse_law(stored["text"], stored["name"])
     held = dict(stored.get("held", {}))
