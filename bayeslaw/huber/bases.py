@@ -1,4 +1,4 @@
-"""Losses of pre-trained models, from which some laws start: point fits of Chinchilla's law."""
+"""Laws for a table: with fits of Chinchilla's law to its pre-trained models, if a law starts there."""
 
 from dataclasses import replace
 

@@ -280,13 +280,6 @@ class Law:
         rows = {n: Parameter(n, n, prior=p, bounds=p.support) for n, p in priors.items()}
         return replace(self, deviations=tuple(deviations), by_symbol={**self.by_symbol, **rows})
 
-    @property
-    def published(self) -> "Law":
-        """The law with `bounds` as published."""
-        rows = self.by_symbol.items()
-        table = {name: replace(row, bounds=row.published or row.bounds) for name, row in rows}
-        return replace(self, by_symbol=table)
-
     def with_steps(self, *steps: Step) -> "Law":
         """The law with steps, in place of those of the same kinds."""
         kinds = {type(step): step for step in (*self.steps, *steps)}

@@ -2,7 +2,7 @@
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,15 @@ from bayeslaw.common.errors import LawError, TableError, unknown
 from bayeslaw.common.files import Document, models_dir, named_file
 from bayeslaw.common.formatting import as_tuples
 from bayeslaw.laws.law import Law
-from bayeslaw.laws.priors import FLOOR, FLOORS, NOISE, check_supports, one_floor, parse_priors
+from bayeslaw.laws.priors import (
+    FLOOR,
+    FLOORS,
+    NOISE,
+    Prior,
+    check_supports,
+    one_floor,
+    parse_priors,
+)
 from bayeslaw.laws.steps import KAPPA, STEPS, Bases, Coupling, Departure, Step
 from bayeslaw.laws.terms import FORMULA_FUNCTIONS, LETTERS, Term
 from bayeslaw.tables.covariates import Covariate, declared
@@ -88,9 +96,7 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
     written = spec.get("term")
     if not (written and isinstance(written, list) and all(isinstance(t, dict) for t in written)):
         raise LawError(f"{where}: has no [[term]].")
-    for key in spec:
-        if key not in _KEYS:
-            raise LawError(f"{where}: {unknown('key', key, _KEYS)}")
+    _check_names("key", spec, _KEYS, where)
     for key in ("title", "reference"):
         if key not in spec:
             raise LawError(f"{where}: has no {key!r}.")
@@ -99,6 +105,34 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
         raise LawError(f"{where}: token_unit must be positive.")
     priors = parse_priors(_table(spec, "priors", where), f"{where}: ")
     own = _declared(_table(spec, "covariates", where), where)
+    terms = _terms(written, own, priors, where)
+    steps: list[Step] = []
+    if coupled := settings.pop("coupled", ()):
+        along = {term.coefficient: term.covariates for term in terms}
+        _check_names("coefficient", coupled, along, where)
+        if len(set(coupled)) == 1:
+            raise LawError(f"{where}: coupled needs two coefficients or more.")
+        steps.append(Coupling({name: along[name] for name in coupled}))
+    if "departure" in spec:
+        steps.append(_built(Departure, spec["departure"], f"{where}, [departure]"))
+    noise = {n: prior for n, prior in priors.items() if n in NOISE}
+    law = Law(name=name, terms=tuple(terms), steps=tuple(steps), noise=noise, **settings)
+    for row in own:
+        if row.name not in law.declared:
+            raise LawError(f"{where}, [covariates.{row.name}]: no term has {row.name!r}.")
+    _check_symbols(law, where)
+    return _with_numbers(law, spec, priors, where)
+
+
+def _check_names(what: str, names: Iterable[str], valid: Collection[str], where: str) -> None:
+    for name in names:
+        if name not in valid:
+            raise LawError(f"{where}: {unknown(what, name, valid)}")
+
+
+def _terms(
+    written: list[Document], own: tuple[Covariate, ...], priors: Collection[str], where: str
+) -> list[Term]:
     terms = []
     for i, keys in enumerate(written, 1):
         term = _built(Term, keys, f"{where}, term {i}", own=own)
@@ -117,33 +151,18 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
             )
     if len({term.epsilon for term in terms} - {None}) > 1:
         raise LawError(f"{where}: log(r + ...) with several numbers; a law has one.")
-    steps: list[Step] = []
-    if coupled := settings.pop("coupled", ()):
-        along = {term.coefficient: term.covariates for term in terms}
-        for coefficient in coupled:
-            if coefficient not in along:
-                raise LawError(f"{where}: {unknown('coefficient', coefficient, along)}")
-        if len(set(coupled)) == 1:
-            raise LawError(f"{where}: coupled needs two coefficients or more.")
-        steps.append(Coupling({name: along[name] for name in coupled}))
-    if "departure" in spec:
-        steps.append(_built(Departure, spec["departure"], f"{where}, [departure]"))
+    return terms
+
+
+def _with_numbers(law: Law, spec: Document, priors: Mapping[str, Prior], where: str) -> Law:
+    """The law with the priors, bounds and sizes of its parameters."""
     bounds, published = (_ranges(_table(spec, key, where), where) for key in _NUMBERS[:2])
     typical = _table(spec, "typical", where)
     for parameter, number in typical.items():
         _checked(number, parameter, f"{where}, [typical]", "a number")
-    noise = {n: prior for n, prior in priors.items() if n in NOISE}
-    law = Law(name=name, terms=tuple(terms), steps=tuple(steps), noise=noise, **settings)
-    for row in own:
-        if row.name not in law.declared:
-            raise LawError(f"{where}, [covariates.{row.name}]: no term has {row.name!r}.")
-    _check_symbols(law, where)
-    for bounded in (*bounds, *published, *typical):
-        if bounded not in law.by_symbol:
-            raise LawError(f"{where}: {unknown('parameter', bounded, law.parameters)}")
+    _check_names("parameter", (*bounds, *published, *typical), law.parameters, where)
     with_priors = {*law.coordinates[1:]}
-    for extra in priors.keys() - with_priors - {*NOISE, *FLOORS}:
-        raise LawError(f"{where}: {unknown('prior', extra, {*with_priors, *NOISE, *FLOORS})}")
+    _check_names("prior", priors, {*with_priors, *NOISE, *FLOORS}, where)
     for lacking in sorted(with_priors - priors.keys()):
         known = f"; of covariates {', '.join([*LETTERS, *law.declared])} are known, and a table "
         known += f"[covariates.{lacking}] declares another"
@@ -179,9 +198,8 @@ def _declared(tables: Document, where: str) -> tuple[Covariate, ...]:
             raise LawError(f"{here}: {name!r} has a meaning already; name the column otherwise.")
         if not isinstance(given, dict):
             raise LawError(f"{here}: {given!r} is not a table of keys.")
+        _check_names("key", given, _OF_COVARIATE, here)
         for key, value in given.items():
-            if key not in _OF_COVARIATE:
-                raise LawError(f"{here}: {unknown('key', key, _OF_COVARIATE)}")
             _checked(value, key, here)
         rows.append(declared(name, **given))
     return tuple(rows)
@@ -241,16 +259,11 @@ def _built[T](cls: type[T], given: Any, where: str, **more: Any) -> T:
     if not isinstance(given, dict):
         raise LawError(f"{where}: {given!r} is not a table of keys.")
     keys = {f.name: f.default is MISSING for f in fields(cls) if f.name not in _NOT_IN_FILES}  # type: ignore[arg-type]
+    _check_names("key", given, keys, where)
     for key, value in given.items():
-        if key not in keys:
-            raise LawError(f"{where}: {unknown('key', key, keys)}")
         mapping = cls is Departure and key == "along"
         _checked(value, key, where, "a table such as { params = 'z_N' }" if mapping else "text")
-        for covariate in value if mapping else ():
-            if covariate not in LETTERS.values():
-                raise LawError(
-                    f"{where}, along: {unknown('covariate', covariate, LETTERS.values())}"
-                )
+        _check_names("covariate", value if mapping else (), LETTERS.values(), f"{where}, along")
     for key, needed in keys.items():
         if needed and key not in given:
             raise LawError(f'{where}: key "{key}" is missing; keys: {", ".join(keys)}.')
