@@ -42,6 +42,8 @@ that agree at the end."""
 NEAR_BEST, ROUNDS, GAIN = 0.02, 18, 1e-7
 """Starts whose value exceeds the best by more than NEAR_BEST are dropped. At most ROUNDS rounds
 follow each other, as long as the best one gains GAIN in a round; both relatively."""
+FEW_STARTS, FEW_POLISHED = 64, 6
+"""Starts screened and polished where only the residuals are needed."""
 LENGTHS, REFITS = 2.0 ** np.arange(1, 9), 8
 """How many rounds an extrapolation is ahead of the last one, and refits of the linear parameters
 after it. Each leaves about 5 % of the error."""
@@ -232,6 +234,14 @@ def polish_best(objective: Objective, points: Floats, keep: int) -> tuple[Floats
         if values.min() > (1 - GAIN) * least:
             break
     return points, values, ends
+
+
+def minimum(objective: Objective) -> Floats:
+    """The best point of a few starts, where only its residuals are needed."""
+    with np.errstate(over="ignore", invalid="ignore"):  # of a loss such as 1e-300
+        starts = screened_starts(objective, FEW_STARTS, 0)
+        points, values, _ = polish_best(objective, starts, FEW_POLISHED)
+    return np.asarray(points[int(np.argmin(values))])
 
 
 def extrapolated(

@@ -30,13 +30,12 @@ class Deviation(ABC):
 
     @property
     @abstractmethod
-    def parameters(self) -> tuple[str, ...]:
-        """Names of its scalar parameters."""
+    def covariates_of(self) -> dict[str, tuple[str, ...]]:
+        """Covariates that each scalar parameter acts along."""
 
     @property
-    @abstractmethod
-    def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        """Covariates that each parameter acts along."""
+    def parameters(self) -> tuple[str, ...]:
+        return tuple(self.covariates_of)
 
     @abstractmethod
     def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
@@ -67,10 +66,6 @@ class Polynomial(Linear):
 
     of: str
     coefficients: Mapping[str, tuple[str, ...]]
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return tuple(self.coefficients)
 
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
@@ -152,10 +147,6 @@ class Walk(Deviation):
     knots: Knots | None = None  # by default chosen from the rows; see `reach`
     over: str = ""  # covariate by which that of the knots is divided, as in D / N
     correlation: float = 0.0  # length over which steps are correlated, in e-folds; 0: independent
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return (self.scale,)
 
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:

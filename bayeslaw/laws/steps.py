@@ -160,18 +160,17 @@ class Step(ABC):
 
     @property
     @abstractmethod
+    def covariates_of(self) -> dict[str, tuple[str, ...]]:
+        """Covariates that each parameter acts along, by its symbol in paper coordinates."""
+
+    @property
     def parameters(self) -> tuple[str, ...]:
-        """Symbols of its parameters in paper coordinates."""
+        return tuple(self.covariates_of)
 
     @property
     def local(self) -> tuple[str, ...]:
         """Names of its parameters in reference coordinates."""
         return tuple(f"{name}_ref" if name == self.leading else name for name in self.parameters)
-
-    @property
-    @abstractmethod
-    def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        """Covariates that each parameter acts along."""
 
     def varying(self, same: Collection[str], coefficients: Collection[str]) -> Self | None:
         """The step of rows that are the `same` in some columns, in a law of some terms."""
@@ -230,8 +229,6 @@ class Coupling(Step):
 
     along: Mapping[str, tuple[str, ...]]  # covariates of each term, by its coefficient
     added: bool = False
-
-    parameters = (KAPPA,)
 
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
@@ -295,19 +292,13 @@ class Departure(Step):
         return self.onset
 
     @property
-    def parameters(self) -> tuple[str, ...]:
-        along = self.along.values()
-        names = (self.exponent, self.fresh, self.onset, *along, self.share, self.base, self.rise)
-        return tuple(name for name in names if name)
-
-    @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        along: dict[str, tuple[str, ...]] = {n: (covariate,) for covariate, n in self.along.items()}
-        along[self.onset] = ("tokens",)
-        along[self.exponent] = "tokens", "start"
-        others = {self.fresh: ("fresh",), self.share: ("mixed",), self.base: ("deviation",)}
-        others[self.rise] = ("own",)
-        return along | {name: covariates for name, covariates in others.items() if name}
+        rows = (
+            (self.exponent, ("tokens", "start")), (self.fresh, ("fresh",)),
+            (self.onset, ("tokens",)), *((name, (c,)) for c, name in self.along.items()),
+            (self.share, ("mixed",)), (self.base, ("deviation",)), (self.rise, ("own",)),
+        )  # fmt: skip
+        return {name: covariates for name, covariates in rows if name}
 
     def varying(self, same: Collection[str], coefficients: Collection[str]) -> Self:
         along = {c: name for c, name in self.along.items() if c not in same}
@@ -386,13 +377,9 @@ class Factor(Step, Deviation):
         return cls({c: f"{cls.leading}_{SYMBOLS[c]}" for c in cls.along if COLUMN[c] in columns})
 
     @property
-    def parameters(self) -> tuple[str, ...]:
-        return (self.leading, *self.slopes.values())
-
-    @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        along = dict.fromkeys(self.parameters, self.marks)
-        return along | {name: (*self.marks, covariate) for covariate, name in self.slopes.items()}
+        slopes = {name: (*self.marks, covariate) for covariate, name in self.slopes.items()}
+        return {self.leading: self.marks, **slopes}
 
     def shift(self, p: Values, at: Values) -> Array:
         return sum((p[name] * at[covariate] for covariate, name in self.slopes.items()), 0.0)
@@ -451,8 +438,8 @@ class Tuning(Factor):
     typical: ClassVar[Mapping[str, float]] = {RATE_COST: 0.02}
 
     @property
-    def parameters(self) -> tuple[str, ...]:
-        return (RATE_COST, *super().parameters)
+    def covariates_of(self) -> dict[str, tuple[str, ...]]:
+        return {RATE_COST: self.marks, **super().covariates_of}
 
     def covariates(self, frame: pd.DataFrame, token_unit: float) -> dict[str, Floats]:
         if RATE_COLUMN not in frame:
@@ -493,7 +480,6 @@ class Repetition(Step):
     called_by, distinct, name = UNIQUE, 1, "repetition"
     words = "worth of repeated tokens"
     of_covariates = True
-    parameters = (REPEATS,)
     priors: ClassVar[Mapping[str, Prior]] = {REPEATS: Prior("LogNormal", median=10, sigma=1)}
     # The number for the reference point, and where deviations count tokens.
     typical: ClassVar[Mapping[str, float]] = {REPEATS: 10.0}
