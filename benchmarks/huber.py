@@ -12,7 +12,6 @@ all methods, relatively; `agreeing`, the share of starts within 1e-5 of the best
 import time
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 
@@ -23,7 +22,7 @@ from scipy.optimize import least_squares
 import bayeslaw as bl
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.huber.descent import Objective, screened_starts
+from bayeslaw.huber.descent import Bounds, Objective, screened_starts
 from bayeslaw.laws.steps import Departure
 from benchmarks.runner import Jobs, Tables, experiment
 from benchmarks.splits import POOL, shipped, synthetic
@@ -32,21 +31,21 @@ type Ends = tuple[Floats, float, float]
 """Objectives where starts ended, CPU seconds, and the share that was stopped."""
 
 
-def own_fit(law: bl.Law, table: bl.LossTable) -> Ends:
+def own_fit(law: bl.Law, table: bl.LossTable, bounds: Bounds) -> Ends:
     """Ends of `fit_huber`, median time of three; of starts that do not agree one knows no more."""
     seconds = []
     for _ in range(3):
         start = time.process_time()
-        fit = bl.fit_huber(law, table)
+        fit = bl.fit_huber(law, table, bounds=bounds)
         seconds.append(time.process_time() - start)
     ends = np.full(fit.polished, np.inf)
     ends[: round(fit.agreeing * fit.polished)] = fit.objective * len(table)
     return ends, float(np.median(seconds)), 0.0
 
 
-def scipy_fit(law: bl.Law, table: bl.LossTable, method: str) -> Ends:
+def scipy_fit(law: bl.Law, table: bl.LossTable, bounds: Bounds, method: str) -> Ends:
     """Ends of SciPy's least squares with the Huber loss, from the best screened starts."""
-    objective = Objective(law, table, DELTA)
+    objective = Objective(law, table, DELTA, bounds)
 
     def residuals(vector: Floats) -> Floats:
         return objective.residuals(vector[None])[0]
@@ -54,15 +53,15 @@ def scipy_fit(law: bl.Law, table: bl.LossTable, method: str) -> Ends:
     def jacobian(vector: Floats) -> Floats:
         return objective.jacobian(vector[None], objective.residuals(vector[None]))[0].T
 
-    bounds, exponents = (objective.low, objective.high), len(law.exponents)
+    ends, exponents = (objective.low, objective.high), len(law.exponents)
     settings = {"loss": "huber", "f_scale": DELTA, "x_scale": "jac", "method": method}
     precise = {"ftol": 1e-15, "xtol": 1e-15, "gtol": 1e-15}
     objectives, capped, start = [], [], time.process_time()
     for point in screened_starts(objective, 64 * exponents, 0)[: 3 * exponents]:
         try:
             with np.errstate(all="ignore"):
-                first = np.clip(point, *bounds)
-                found = least_squares(residuals, first, jacobian, bounds, **settings, **precise)
+                first = np.clip(point, *ends)
+                found = least_squares(residuals, first, jacobian, ends, **settings, **precise)
         except (ValueError, np.linalg.LinAlgError):  # of a start or Jacobian that is not finite
             objectives.append(np.inf)
             continue
@@ -71,8 +70,8 @@ def scipy_fit(law: bl.Law, table: bl.LossTable, method: str) -> Ends:
     return np.array(objectives), time.process_time() - start, sum(capped) / len(objectives)
 
 
-def cases() -> Iterator[tuple[str, bl.Law, bl.LossTable]]:
-    """Table, law with the bounds that are searched, and training rows of every case."""
+def cases() -> Iterator[tuple[str, bl.Law, Bounds, bl.LossTable]]:
+    """Table, law, bounds that are searched, and training rows of every case."""
     for name, _, table, _, laws in chain(shipped(), synthetic()):
         splits = ("stage from two", "stage from four", "size")
         if name.startswith("tinycode") or (
@@ -85,16 +84,16 @@ def cases() -> Iterator[tuple[str, bl.Law, bl.LossTable]]:
         for law in map(bl.load_law, (*alone, "forgetting") if source else alone):
             if law.step(Departure):  # it needs the bases of the table
                 continue
-            yield name, law.published, table
-            if law.paper_bounds:
-                yield name, replace(law, name=f"{law.name} prior", paper_bounds={}), table
+            yield name, law, "paper", table
+            if any(row.published for row in law.by_symbol.values()):
+                yield name, law, "prior", table
 
 
-def compared(law: bl.Law, table: bl.LossTable) -> pd.DataFrame:
+def compared(law: bl.Law, table: bl.LossTable, bounds: Bounds) -> pd.DataFrame:
     """A row for each method."""
-    bl.fit_huber(law, table)  # the first run also imports
-    ends = {"fit_huber": own_fit(law, table)}
-    ends |= {method: scipy_fit(law, table, method) for method in ("trf", "dogbox")}
+    bl.fit_huber(law, table, bounds=bounds)  # the first run also imports
+    ends = {"fit_huber": own_fit(law, table, bounds)}
+    ends |= {method: scipy_fit(law, table, bounds, method) for method in ("trf", "dogbox")}
     least, rows = min(found.min() for found, *_ in ends.values()), []
     for name, (found, seconds, capped) in ends.items():
         row = {"optimizer": name, "starts": len(found), "seconds": seconds, "capped": capped}
@@ -119,5 +118,6 @@ def by_law(rows: pd.DataFrame) -> Tables:
 @experiment(by_law)
 def huber(options: Namespace) -> Jobs:
     """The Huber fit against SciPy's least squares."""
-    for name, law, table in cases():
-        yield {"table": name, "law": law.name}, partial(compared, law, table)
+    for name, law, bounds, table in cases():
+        label = f"{law.name} prior" if bounds == "prior" else law.name
+        yield {"table": name, "law": label}, partial(compared, law, table, bounds)

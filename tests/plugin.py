@@ -1,7 +1,7 @@
 """A likelihood and a discrepancy, as a package outside bayeslaw would define them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -86,10 +86,4 @@ class DataWalk(Discrepancy):
         (of,) = (term.coefficient for term in law.terms if term.covariates[0] == "tokens")
         walk = Hinges(of, "step", "tokens", knots)
         priors = dict.fromkeys(walk.parameters, Prior("Normal", mu=0, sigma=self.sd))
-        free = dict.fromkeys(walk.parameters, (-np.inf, np.inf))
-        return replace(
-            law,
-            deviations=(walk,),
-            priors={**law.priors, **priors},
-            bounds={**law.bounds, **free},
-        )
+        return law.deviating((walk,), priors)

@@ -59,9 +59,8 @@ class Stepped(Discrepancy):
     along: str
 
     def apply(self, law):
-        priors = law.priors | {"step": Prior("Normal", mu=0, sigma=0.01)}
-        bounds = law.bounds | {"step": (-np.inf, np.inf)}
-        return replace(law, deviations=(Steps(self.along),), priors=priors, bounds=bounds)
+        priors = {"step": Prior("Normal", mu=0, sigma=0.01)}
+        return law.deviating((Steps(self.along),), priors)
 
 
 def simulated(law, rows=ROWS, truth=None, seed=1, **columns):

@@ -108,8 +108,9 @@ class Rounded(Normal):
 
 def test_specs_come_back_from_a_file_or_say_what_it_cannot_hold(tmp_path):
     fit, law = saved("unconverged"), bl.load_law("chinchilla")
-    prior = {**law.priors, "alpha": Prior("LogNormal", median=0.5, sigma=0.1)}
-    laws = [law, replace(law, terms=law.terms[::-1]), replace(law, priors=prior)]
+    alpha = replace(law.by_symbol["alpha"], prior=Prior("LogNormal", median=0.5, sigma=0.1))
+    other = replace(law, by_symbol=law.by_symbol | {"alpha": alpha})
+    laws = [law, replace(law, terms=law.terms[::-1]), other]
     specs = [make_spec(each) for each in [*laws, replace(law, token_unit=1e9)]]
     assert len({spec.identity for spec in specs}) == len({s.law.identity for s in specs}) == 4
     rounded = Rounded((1.5, ("a", 2)), {"b": (1, -np.inf), "c": None})

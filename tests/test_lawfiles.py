@@ -104,13 +104,13 @@ def test_columns_of_declared_covariates_are_checked(change, says):
 
 
 def test_bounds_as_published():
-    """They replace those of the priors in `published`, and do not change the model."""
+    """They are those of the Huber fit, and do not change the model."""
     law = load_law("form3")
-    assert (law.bounds["lambda_"], law.paper_bounds) == ((0, 1), {"lambda_": (0, np.inf)})
-    assert law.published.bounds == {**law.bounds, "lambda_": (0, np.inf)}
-    assert law.published.prior_bounds["zeta"] == law.prior_bounds["zeta"]
-    assert replace(law, paper_bounds={}).identity == law.identity
-    assert restored_law(stored_law(law)).paper_bounds == law.paper_bounds
+    published = {name: row.published for name, row in law.by_symbol.items() if row.published}
+    assert (law.bounds["lambda_"], published) == ((0, 1), {"lambda_": (0, np.inf)})
+    other = replace(law.by_symbol["lambda_"], published=None)
+    assert replace(law, by_symbol=law.by_symbol | {"lambda_": other}).identity == law.identity
+    assert restored_law(stored_law(law)).by_symbol == law.by_symbol
 
 
 @pytest.mark.parametrize(
@@ -215,6 +215,9 @@ def test_bad_law_files(tmp_path, old, new, says):
 
 
 ROOT = CHINCHILLA.replace("-alpha*log(N)", "-sqrt(alpha)*log(N)")
+SHARED = CHINCHILLA.replace("\nalpha = ", "\nalpha_ref = ").replace(
+    "-beta*log(D)", "-beta*log(D) - alpha*log(N)"
+)
 EPSILONS = MINE.replace("log(P)", "log(r + 1e-5)").replace("log(D)", "log(r + 1e-3)")
 
 
@@ -229,6 +232,7 @@ EPSILONS = MINE.replace("log(P)", "log(r + 1e-5)").replace("log(D)", "log(r + 1e
             ROOT.replace("\nalpha = ", "\nalpha_ref = ").encode(),
             "term 1: the local exponent is not linear in alpha",
         ),
+        (SHARED.encode(), "alpha stands in several terms and does not lead all of them"),
         (EPSILONS.encode(), "several numbers; a law has one"),
         (SKALING.replace("-beta*log", "-kappa*log").encode(), "'kappa' has two meanings"),
     ],

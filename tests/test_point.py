@@ -143,9 +143,9 @@ def test_extreme_losses_and_counts():
 
 def best_of_random(law, table, starts):
     """Lowest mean Huber loss that SciPy's bounded least squares finds from random starts."""
-    law = load_law(law).published
-    objective, rng = Objective(law, table, 0.02), np.random.default_rng(0)
-    low, high = np.clip(np.array([law.bounds[n] for n in objective.names]).T, -20, 20)
+    objective = Objective(load_law(law), table, 0.02, bounds="paper")
+    rng = np.random.default_rng(0)
+    low, high = np.clip([objective.low, objective.high], -20, 20)
     linear = np.arange(len(low)) < objective.linear
 
     def residuals(v):

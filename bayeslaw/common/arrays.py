@@ -1,6 +1,6 @@
 """Types of arrays, and aliases for classes of libraries that ship no types."""
 
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -9,9 +9,25 @@ type Floats = npt.NDArray[np.float64]
 type Ints = npt.NDArray[np.int64]
 type Bools = npt.NDArray[np.bool_]
 type Strings = npt.NDArray[np.str_]
-type Tensor = Any
-"""A PyTensor variable or a PyMC random variable."""
-type Model = Any
+type Untyped = Any
+"""What a library that ships no types makes, or takes as an operand."""
+type Model = Untyped
 """A ``pm.Model``."""
-type Namespace = Any
-"""An array namespace: NumPy or ``pytensor.tensor``."""
+type Namespace = Untyped
+"""An array namespace: NumPy, ``pytensor.tensor``, or the functions of a tape."""
+
+
+class Array(Protocol):
+    """What formulas compute with: numbers, arrays, PyTensor variables, nodes of a tape."""
+
+    def __add__(self, other: Untyped, /) -> Self: ...
+    def __radd__(self, other: Untyped, /) -> Self: ...
+    def __sub__(self, other: Untyped, /) -> Self: ...
+    def __rsub__(self, other: Untyped, /) -> Self: ...
+    def __mul__(self, other: Untyped, /) -> Self: ...
+    def __rmul__(self, other: Untyped, /) -> Self: ...
+    def __truediv__(self, other: Untyped, /) -> Self: ...
+    def __rtruediv__(self, other: Untyped, /) -> Self: ...
+    def __pow__(self, power: Untyped, /) -> Self: ...
+    def __gt__(self, other: Untyped, /) -> Untyped: ...
+    def __neg__(self) -> Self: ...

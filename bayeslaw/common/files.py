@@ -16,6 +16,9 @@ from uuid import uuid4
 from bayeslaw.common.errors import BayeslawError, FileError
 from bayeslaw.common.progress import showing, step
 
+type Document = dict[str, Any]
+"""Plain data of a JSON or TOML file."""
+
 if sys.platform != "win32":
     import fcntl
 
@@ -79,7 +82,7 @@ def write_json(document: Mapping[str, object], path: str | Path) -> None:
     atomic_write(path, text + "\n")
 
 
-def read_json(path: str | Path, form: str, schema: int, what: str) -> dict[str, Any]:
+def read_json(path: str | Path, form: str, schema: int, what: str) -> Document:
     """Read a JSON document of a ``format`` with that ``schema`` or an older one.
 
     A file that is damaged raises ValueError, KeyError, TypeError or AttributeError.

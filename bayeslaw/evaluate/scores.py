@@ -18,7 +18,8 @@ from bayeslaw.common.errors import FitError, FitWarning, TableError
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.progress import each
 from bayeslaw.common.shown import Block, Format, Note, Shown, Table
-from bayeslaw.huber.point_fit import Bounds, PointFit, fit_huber
+from bayeslaw.huber.descent import Bounds
+from bayeslaw.huber.point_fit import PointFit, fit_huber
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.forecast import BAND_LEVELS, Forecast, ends
 from bayeslaw.inference.pools import Pool, with_draws

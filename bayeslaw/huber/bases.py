@@ -1,4 +1,4 @@
-"""Losses of pre-trained models, from which some laws start: point fits of Chinchilla's law."""
+"""Laws for a table; point fits of Chinchilla's law to the losses of pre-trained models."""
 
 from dataclasses import replace
 
@@ -7,17 +7,15 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError
-from bayeslaw.huber.descent import Objective, polish_best, screened_starts
+from bayeslaw.huber.descent import Objective, minimum
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import for_columns, load_law
 from bayeslaw.laws.steps import BASE_COLUMNS, Bases, Departure, log_slopes, total_tokens
 from bayeslaw.tables.table import LossTable, from_frame
 from bayeslaw.tables.validation import BASE_LOSSES, label_texts, row_numbers
 
-BASES_DELTA, BASES_STARTS, BASES_POLISHED = 0.01, 64, 6
-"""Huber threshold, starts screened and starts polished.
-
-Losses of bases of one kind differ by less than a per cent."""
+BASES_DELTA = 0.01
+"""Huber threshold: losses of bases of one kind differ by less than a per cent."""
 SAME_BASE = 1e-9
 """Largest difference, in log loss, of bases' deviations that are the same."""
 
@@ -69,9 +67,7 @@ def fit_bases(bases: pd.DataFrame, name: str) -> Bases:
         frame = total_tokens(bases).assign(loss=bases[column], run=np.arange(len(bases)))
         rows = from_frame(frame, f"bases of {name}", loss_unit="nats")
         objective = Objective(chinchilla, rows, BASES_DELTA)
-        starts = screened_starts(objective, BASES_STARTS, 0)
-        points, values, _ = polish_best(objective, starts, BASES_POLISHED)
-        best = points[int(np.argmin(values))]
+        best = minimum(objective)
         parameters[column] = objective.paper(best)
         residuals.append(-objective.residuals(best[None])[0])
         slopes = log_slopes(chinchilla, parameters[column], frame)

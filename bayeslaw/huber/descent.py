@@ -9,6 +9,7 @@ valley. Without the refit a descent takes up to ten times as many steps.
 
 import math
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 from scipy.special import huber
@@ -41,9 +42,15 @@ that agree at the end."""
 NEAR_BEST, ROUNDS, GAIN = 0.02, 18, 1e-7
 """Starts whose value exceeds the best by more than NEAR_BEST are dropped. At most ROUNDS rounds
 follow each other, as long as the best one gains GAIN in a round; both relatively."""
+FEW_STARTS, FEW_POLISHED = 64, 6
+"""Starts screened and polished where only the residuals are needed."""
 LENGTHS, REFITS = 2.0 ** np.arange(1, 9), 8
 """How many rounds an extrapolation is ahead of the last one, and refits of the linear parameters
 after it. Each leaves about 5 % of the error."""
+
+
+type Bounds = Literal["paper", "prior"]
+"""Bounds of the parameters in a Huber fit."""
 
 
 class Objective:
@@ -52,11 +59,12 @@ class Objective:
     A point is a vector of the floor E, the amount of each term at the reference point, and the
     paper's exponents (`names`; the first `linear` are linear, unless the law couples its terms).
     Floor and amounts are in units of the mean loss. Methods take many points, on the first axis.
-    `delta` is the threshold, `observed` the log losses less their mean `log_scale`.
+    `delta` is the threshold, `bounds` those of the priors or as published, `observed` the log
+    losses less their mean `log_scale`.
     """
 
-    def __init__(self, law: Law, table: LossTable, delta: float) -> None:
-        self.law, self.delta = law, delta
+    def __init__(self, law: Law, table: LossTable, delta: float, bounds: Bounds = "prior") -> None:
+        self.law, self.table, self.delta, self.bounds = law, table, delta, bounds
         self.x = law.covariates(table)
         self.at = law.reference_point(table)
         self.log_scale = float(np.log(table.loss).mean())
@@ -65,9 +73,12 @@ class Objective:
             self.x["start"] = self.x["start"] - self.log_scale
         self.names = ("E", *law.coefficients, *law.exponents)
         self.linear = 1 + len(law.coefficients)
-        self.typical = np.array([law.typical.get(name, 1.0) for name in law.exponents])
-        low, high = np.array([law.bounds[name] for name in self.names]).T
-        stated = (np.isfinite(low) & np.isfinite(high))[self.linear :]
+        rows = [law.by_symbol[name] for name in self.names]
+        self.typical = np.array([row.typical for row in rows[self.linear :]])
+        ends = [(row.published if bounds == "paper" else None) or row.bounds for row in rows]
+        low, high = np.array(ends).T
+        self.stated: Floats = np.array(ends)[self.linear :].T  # least and most of the exponents
+        stated = np.isfinite(self.stated).all(0)
         cap = np.r_[np.full(self.linear, np.inf), np.where(stated, np.inf, CAP * self.typical)]
         self.low: Floats = np.maximum(low, -cap)
         self.high: Floats = np.minimum(high, cap)
@@ -86,6 +97,11 @@ class Objective:
         """Sum of the Huber losses, shape (points,); infinite where it is not finite."""
         total: Floats = huber(self.delta, residuals).sum(-1)
         return np.where(np.isfinite(total), total, np.inf)
+
+    def agree(self, values: Floats) -> Bools:
+        """Which values are the least one."""
+        best: Bools = values <= (1 + AGREE) * values.min() + 1e-20 * len(self.observed)
+        return best
 
     def weights(self, residuals: Floats) -> Floats:
         """Weights that make weighted least squares of the Huber loss, shape (points, rows)."""
@@ -143,11 +159,10 @@ def screened_starts(objective: Objective, count: int, seed: int) -> Floats:
     """
     from scipy.stats import qmc  # takes a second, and saved fits are used without it
 
-    linear, law, typical = objective.linear, objective.law, objective.typical
+    linear, bounds, typical = objective.linear, objective.stated, objective.typical
     low, high = objective.low[linear:], objective.high[linear:]
     sobol = qmc.Sobol(len(low), rng=np.random.default_rng(seed))
     unit = sobol.random_base2(math.ceil(math.log2(max(count, 2))))[:count]
-    bounds = np.array([law.bounds[name] for name in law.exponents]).T
     positive = np.isinf(bounds[1]) & (low >= 0)
     ends = np.clip([low, high], -2 * typical, 2 * typical)
     ends = np.where(np.isinf(bounds), ends, [low, high])
@@ -203,7 +218,7 @@ def polish_best(objective: Objective, points: Floats, keep: int) -> tuple[Floats
     agreed, ends = np.zeros(len(points), bool), points.copy()
     for _ in range(ROUNDS):
         best = int(np.argmin(values))
-        same = agree(values, len(objective.observed))
+        same = objective.agree(values)
         same[best] = False
         agreed |= same
         # Starts that agree would all end at the same value, so only the best continues.
@@ -219,6 +234,14 @@ def polish_best(objective: Objective, points: Floats, keep: int) -> tuple[Floats
         if values.min() > (1 - GAIN) * least:
             break
     return points, values, ends
+
+
+def minimum(objective: Objective) -> Floats:
+    """The best point of a few starts, where only its residuals are needed."""
+    with np.errstate(over="ignore", invalid="ignore"):  # of a loss such as 1e-300
+        starts = screened_starts(objective, FEW_STARTS, 0)
+        points, values, _ = polish_best(objective, starts, FEW_POLISHED)
+    return np.asarray(points[int(np.argmin(values))])
 
 
 def extrapolated(
@@ -250,11 +273,6 @@ def extrapolated(
     return point, value
 
 
-def agree(values: Floats, rows: int) -> Bools:
-    best: Bools = values <= (1 + AGREE) * values.min() + 1e-20 * rows
-    return best
-
-
 def solutions(objective: Objective, best: Floats, ends: Floats) -> Floats:
     """Points of the same value as the best: itself first, and those where other starts end.
 
@@ -263,7 +281,7 @@ def solutions(objective: Objective, best: Floats, ends: Floats) -> Floats:
     """
     ends, reached, _ = polish(objective, ends, END_STEPS, exact=True)
     least = objective.value(objective.residuals(best[None]))
-    same = agree(np.concatenate([least, reached]), len(objective.observed))[1:]
+    same = objective.agree(np.concatenate([least, reached]))[1:]
     return np.concatenate([best[None], ends[same]])
 
 

@@ -9,7 +9,7 @@ from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, TableError, TableWarning, argument
 from bayeslaw.common.formatting import count
-from bayeslaw.huber.descent import LEAST_COUPLED, Objective, polish_best, screened_starts
+from bayeslaw.huber.descent import LEAST_COUPLED, Objective, minimum
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.table import LossTable, subset
 from bayeslaw.tables.validation import doubtful_scale, label_texts
@@ -22,8 +22,6 @@ LEAST_SPREAD = 0.0025
 """Least standard deviation of log loss: losses without noise would have rows at any distance."""
 MOST_FAR, ROUNDS = 0.1, 5
 """Largest share of rows that are outliers and not a law that fails, and most fits without them."""
-STARTS, POLISHED = 64, 6
-"""Starts screened and polished where only the residuals are needed."""
 NAMED = 5
 """Rows that a message describes."""
 
@@ -39,7 +37,7 @@ def examine(law: Law, table: LossTable, *, skewed: bool = False) -> None:
         raise FitError(too_few(law, table, least))
     if len(table) >= len(law.parameters):
         objective = Objective(law, table, DELTA)
-        doubt(objective, _minimum(objective), table, skewed=skewed)
+        doubt(objective, minimum(objective), table, skewed=skewed)
 
 
 def too_few(law: Law, table: LossTable, least: str) -> str:
@@ -69,13 +67,6 @@ def doubt(objective: Objective, point: Floats, table: LossTable, *, skewed: bool
         warnings.warn(f"{table.name}: {words}", TableWarning, stacklevel=4)
 
 
-def _minimum(objective: Objective) -> Floats:
-    with np.errstate(over="ignore", invalid="ignore"):  # of a loss such as 1e-300
-        starts = screened_starts(objective, STARTS, 0)
-        points, values, _ = polish_best(objective, starts, POLISHED)
-    return np.asarray(points[int(np.argmin(values))])
-
-
 def _standardised(residuals: Floats, parameters: int, kept: Bools | None = None) -> Floats:
     """Residuals in robust standard deviations of those that are `kept`."""
     used = residuals if kept is None else residuals[kept]
@@ -93,7 +84,7 @@ def _far_out(law: Law, table: LossTable, far: Bools) -> tuple[Bools, Floats]:
     """
     for _ in range(ROUNDS):
         others = Objective(law, subset(table, ~far), DELTA)
-        loss = law.loss(others.paper(_minimum(others)), law.covariates(table))
+        loss = law.loss(others.paper(minimum(others)), law.covariates(table))
         residuals = np.asarray(np.log(table.loss) - np.log(loss))
         now = np.abs(_standardised(residuals, len(others.names), ~far)) > FAR
         if (now == far).all() or now.mean() > MOST_FAR:

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Never
+from typing import Never
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from bayeslaw.common.formatting import count, digits
 from bayeslaw.common.progress import step
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.huber.bases import for_table
-from bayeslaw.huber.descent import Objective, agree, polish_best, screened_starts, solutions
+from bayeslaw.huber.descent import Bounds, Objective, polish_best, screened_starts, solutions
 from bayeslaw.huber.doubts import doubt, too_few
 from bayeslaw.laws.fits import FitOfLaw
 from bayeslaw.laws.law import Law
@@ -35,9 +35,6 @@ SAME_FORECAST = 1e-4
 """Forecasts are unique if starts that agree forecast log losses that differ by less than this."""
 WIDE = 0.01
 """Relative width from which the range of a parameter is shown."""
-
-type Bounds = Literal["paper", "prior"]
-"""Bounds of the parameters in a Huber fit."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -192,7 +189,7 @@ class PointFit(Showing, FitOfLaw):
         agreeing = round(self.agreeing * self.polished)
         words = f"mean Huber loss {self.objective:.6g} (delta {self.delta:g}); "
         words += f"{agreeing} of {self.polished} starts agree"
-        if self.law.paper_bounds:
+        if any(row.published for row in self.law.by_symbol.values()):
             words += f"; bounds of the {'priors' if self.bounds == 'prior' else self.bounds}"
         blocks: list[Block] = [*shown.blocks, words, self.law.units(self.at)]
         if self.at_bounds:
@@ -348,7 +345,7 @@ def fit_huber(
         least = f"{len(law.parameters)}, one for each parameter"
         raise FitError(too_few(law, table, least))
     exponents = len(law.exponents)
-    objective = Objective(law if bounds == "prior" else law.published, table, delta)
+    objective = Objective(law, table, delta, bounds)
     starts = STARTS_PER_EXPONENT * exponents if starts is None else starts
     polish = min(POLISHED_PER_EXPONENT * exponents if polish is None else polish, starts)
     if polish < 1:
@@ -357,36 +354,31 @@ def fit_huber(
     few = min(polish, max(FEWEST_POLISHED, polish // 3))
     first, rest = np.split(points, [few * len(points) // polish])
     found = points, values, ends = polish_best(objective, first, few)
-    best, agreed = int(np.argmin(values)), agree(values, len(table)).all()
+    best, agreed = int(np.argmin(values)), objective.agree(values).all()
     if len(rest) and not (agreed and _unique(objective, points[best], ends)):
         more = polish_best(objective, rest, polish - few)
         points, values, ends = map(np.concatenate, zip(found, more, strict=True))
         # Starts of the rest that only agree are other solutions, not better ones.
-        if not (agreed and agree(values, len(table))[best]):
+        if not (agreed and objective.agree(values)[best]):
             best = int(np.argmin(values))
     if not np.isfinite(values[best]):
         raise FitError(f"{table.name}: no start of {law.name} gave a finite objective.")
     doubt(objective, points[best], table)
-    agreeing = agree(values, len(table))
+    agreeing = objective.agree(values)
     same = solutions(objective, points[best], ends[agreeing])
-    says = "the optimum lies on a bound ({})"
-    return fit_at(same, objective, law, table, says, starts, agreeing, bounds=bounds)
+    return fit_at(objective, same, starts, agreeing, "the optimum lies on a bound ({})")
 
 
 def fit_at(
-    points: Floats,
     objective: Objective,
-    law: Law,
-    table: LossTable,
-    says: str,
+    points: Floats,
     starts: int,
     agreeing: Bools,
-    *,
-    bounds: Bounds,
+    says: str,
     rtol: float = 1e-9,
 ) -> PointFit:
     """The fit at the first of some points of one value; a warning `says` if it is on a bound."""
-    at_bounds = objective.on_bound(points[0], rtol)
+    law, table, at_bounds = objective.law, objective.table, objective.on_bound(points[0], rtol)
     if at_bounds:
         names = ", ".join(f"{name} = {value:g}" for name, value in at_bounds.items())
         words = f"{law.name} on {table.name}: {says.format(names)}."
@@ -403,7 +395,7 @@ def fit_at(
         agreeing=float(agreeing.mean()),
         at_bounds=at_bounds,
         table=table,
-        bounds=bounds,
+        bounds=objective.bounds,
         solutions=known,
     )
 

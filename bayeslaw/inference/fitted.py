@@ -16,7 +16,6 @@ from bayeslaw.inference.convergence import Convergence
 from bayeslaw.laws.fits import FitOfLaw
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.steps import Departure
-from bayeslaw.laws.terms import Array
 from bayeslaw.model import effects
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable, Rows
@@ -145,7 +144,7 @@ class FittedLaw(FitOfLaw):
         parts = zip(lengths, np.split(moves, ends), strict=True)
         return middle | {name: middle[name] + move for (name, _), move in parts}
 
-    def covariates(self, rows: Rows) -> dict[str, Array]:
+    def covariates(self, rows: Rows) -> dict[str, Floats]:
         """The law's covariates of some rows, shape (rows,) or (draws, rows)."""
         x, departure = self.law.covariates(rows), self.law.step(Departure)
         bases = departure.bases if departure else None

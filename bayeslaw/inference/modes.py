@@ -79,9 +79,7 @@ def fit_map(spec: Spec, table: LossTable, *, delta: float = DELTA, seed: int = 0
         q = {name: on_the_line(support, value)[0] for name, support, value in pairs}
         same.append(objective.point(law.amounts(q, objective.at)))
     says = "the mode runs to a bound ({}); it is not interior"
-    return fit_at(
-        *(np.array(same), objective, law, table, says, SCREENED, agree), bounds="prior", rtol=1e-4
-    )
+    return fit_at(objective, np.array(same), SCREENED, agree, says, rtol=1e-4)
 
 
 def _density(data: Data, priors: Mapping[str, Prior]) -> Callable[[Floats], tuple[float, Floats]]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bayeslaw.common.arrays import Floats, Namespace
-from bayeslaw.laws.terms import Array, Values
+from bayeslaw.common.arrays import Array, Floats, Namespace, Untyped
+from bayeslaw.laws.terms import Values
 
 WHOLE, START, CORE = "", "start", "core"
 """What deviates, if it is no term: the whole loss, the part of the start loss that is left, or the
@@ -30,13 +30,12 @@ class Deviation(ABC):
 
     @property
     @abstractmethod
-    def parameters(self) -> tuple[str, ...]:
-        """Names of its scalar parameters."""
+    def covariates_of(self) -> dict[str, tuple[str, ...]]:
+        """Covariates that each scalar parameter acts along."""
 
     @property
-    @abstractmethod
-    def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        """Covariates that each parameter acts along."""
+    def parameters(self) -> tuple[str, ...]:
+        return tuple(self.covariates_of)
 
     @abstractmethod
     def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
@@ -54,7 +53,8 @@ class Linear(Deviation):
         """What a coefficient multiplies."""
 
     def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        return sum(p[name] * self.column(name, x, at, xp) for name in self.parameters)
+        columns = (p[name] * self.column(name, x, at, xp) for name in self.parameters)
+        return sum(columns, 0.0)
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,6 @@ class Polynomial(Linear):
 
     of: str
     coefficients: Mapping[str, tuple[str, ...]]
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return tuple(self.coefficients)
 
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
@@ -108,7 +104,7 @@ class Knots:
         above, below = (max(1, math.ceil(far / self.spacing)) for far in (high, -low))
         return Knots(self.spacing, max(above, self.above), max(below, self.below))
 
-    def hinges(self, u: Array, xp: Namespace) -> Array:
+    def hinges(self, u: Untyped, xp: Namespace) -> Untyped:
         """Hinge functions ``sqrt(spacing) max(±(u - u_j), 0)``, shape (knots, ...)."""
         knots, size = self.positions, math.sqrt(self.spacing)
         axes = (-1, *[1] * u.ndim)
@@ -153,17 +149,14 @@ class Walk(Deviation):
     correlation: float = 0.0  # length over which steps are correlated, in e-folds; 0: independent
 
     @property
-    def parameters(self) -> tuple[str, ...]:
-        return (self.scale,)
-
-    @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
         return {self.scale: tuple(c for c in (self.along, self.over, self.times) if c)}
 
-    def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+    def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Untyped:
         if self.steps not in p:
             return 0.0
-        steps, columns = p[self.steps], self.columns(x, at, xp)
+        steps: Untyped = p[self.steps]
+        columns = self.columns(x, at, xp)
         if columns.ndim == 2 and steps.ndim != 2:  # rows; draws of the steps have an axis for them
             total = steps @ columns
             total = total[..., 0, :] if steps.ndim > 1 else total
@@ -188,16 +181,14 @@ class Walk(Deviation):
         spacing = max(self.spacing, 4 * (high - low) / np.size(u))
         return (self.knots or Knots(spacing)).reaching(low, high)
 
-    def _position(self, x: Values, at: Values) -> Array:
+    def _position(self, x: Values, at: Values) -> Untyped:
         u = x[self.along] - at[self.along]
         return u - (x[self.over] - at[self.over]) if self.over else u
 
-    def columns(self, x: Values, at: Values, xp: Namespace = np) -> Array:
+    def columns(self, x: Values, at: Values, xp: Namespace = np) -> Untyped:
         """Design matrix ``sqrt(spacing) h_j(u) v`` of independent steps, shape (knots, rows)."""
-        u, v = self._position(x, at), 1.0
-        if self.times:
-            v = x[self.times] - at[self.times]
-            u = u + 0 * v  # both of one shape
+        u, v = self._position(x, at), x[self.times] - at[self.times] if self.times else 1.0
+        u = u + 0 * v if self.times else u  # both of one shape
         knots = self.knots or self.reach(x, at)
         hinges = knots.hinges(u, xp) * v
         if not self.correlation:

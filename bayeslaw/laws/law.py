@@ -12,24 +12,24 @@ paper's exponents. The formula takes these, or the paper's coefficients.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, overload
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw.common.arrays import Namespace
+from bayeslaw.common.arrays import Array, Floats, Namespace, Untyped
 from bayeslaw.common.errors import LawError, TableError, argument
 from bayeslaw.common.files import digest
 from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
 from bayeslaw.laws.deviations import WHOLE, Deviation, Knots, Walk
-from bayeslaw.laws.priors import FLOOR, NOISE, Prior, floor_with
+from bayeslaw.laws.priors import FLOOR, HALF, LINE, NOISE, UNIT, Prior, floor_with
 from bayeslaw.laws.steps import SHARE_OFFSET, STEPS, Step, total
-from bayeslaw.laws.terms import COLUMN, ORIGIN, Array, Term, Values, column_of
+from bayeslaw.laws.terms import COLUMN, ORIGIN, Named, Term, Values, column_of
 from bayeslaw.tables.covariates import TABLE, Covariate
 from bayeslaw.tables.table import LossTable, Rows, is_synthetic, rows_of
 
@@ -37,6 +37,25 @@ REPLAY_CLIP = 1e-9
 """The paper clips r to [REPLAY_CLIP, 1 - REPLAY_CLIP]."""
 IMAGINARY_STEP = 1e-30
 """Imaginary step of complex-step derivatives: too small to change the real part."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A row of a law's table of parameters.
+
+    The range of a parameter is `bounds`; in `published` it is as printed, where that differs. The
+    prior of E is of the floor in nats, or of its share of the loss at the reference point: `FLOOR`.
+    """
+
+    name: str  # paper symbol
+    local: str  # its name in reference coordinates, of which the prior is
+    along: tuple[str, ...] = ()  # covariates it acts along
+    prior: Prior | None = None
+    prior_name: str = ""  # what the prior is of, if not of `local`
+    bounds: tuple[float, float] = HALF
+    of_local: tuple[float, float] | None = None  # range of `local`, if that is another
+    published: tuple[float, float] | None = None
+    typical: float = 1.0  # typical size
 
 
 @dataclass(frozen=True)
@@ -50,21 +69,16 @@ class Law:
     name, title, reference : str
         Short name, what it is, and where it was published.
     terms : tuple of Term
-    priors : mapping
-        Prior of ``E``, or of ``floor``, its share of the loss at the reference point; of each slope
-        and each exponent in reference coordinates; and those of noise and random effects
-        (``sigma``, ``dof``, ``tau_run``, ...) that the law file states.
-    bounds : mapping
-        Range of every parameter in paper coordinates; priors lie inside.
+    by_symbol : mapping of str to Parameter
+        Rows by paper symbol. A law has a row for each parameter of its terms, steps and deviations,
+        in the order of the formula, and no others: those given here say prior, bounds and size.
+    noise : mapping of str to Prior
+        Priors of noise and random effects (``sigma``, ``dof``, ``tau_run``, ...).
     token_unit : float
         Tokens per unit of D. It matters where an exponent of D varies from row to row.
     role : {"", "target", "source"}
         Whether the losses are of the domain adapted to or of the one pre-trained on, which says
         what the share s of the domain's own text is: 1 - r or r. Empty if the law does not read it.
-    paper_bounds : mapping
-        Ranges as published, of the parameters for which they differ from `bounds`.
-    typical : mapping
-        Typical sizes of the parameters for which 1 is far from it.
     steps : tuple of Step
         What acts on the loss beside floor and terms, in the order of `STEPS`.
     deviations : tuple of Deviation
@@ -79,18 +93,50 @@ class Law:
     title: str
     reference: str
     terms: tuple[Term, ...]
-    priors: Mapping[str, Prior]
-    bounds: Mapping[str, tuple[float, float]]
+    by_symbol: Mapping[str, Parameter] = field(default_factory=dict)
+    noise: Mapping[str, Prior] = field(default_factory=dict)
     token_unit: float = 1.0
     role: Literal["", "target", "source"] = ""
-    paper_bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    typical: Mapping[str, float] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
     deviations: tuple[Deviation, ...] = ()
     held: Mapping[str, float] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
 
-    # -- names --------------------------------------------------------------------------------
+    def __post_init__(self) -> None:
+        table: dict[str, Parameter] = {}
+        for row in self._rows():  # several terms or deviations may have one in common
+            stated = table.get(row.name) or replace(self.by_symbol.get(row.name, row), along=())
+            along = tuple(dict.fromkeys((*stated.along, *row.along)))
+            table[row.name] = replace(stated, local=row.local, along=along)
+        object.__setattr__(self, "by_symbol", table)
+
+    def _rows(self) -> Iterator[Parameter]:
+        yield Parameter("E", "L_ref")
+        for term in self.terms:
+            yield Parameter(term.coefficient, term.slope, term.covariates[:1], of_local=HALF)
+            for name, along in term.covariates_of.items():
+                yield Parameter(name, term.local if name == term.leading else name, along)
+        for step in self.steps:
+            for name, local in zip(step.parameters, step.local, strict=True):
+                prior, typical = step.priors.get(local), step.typical.get(name, 1.0)
+                row = Parameter(name, local, step.covariates_of[name], prior, typical=typical)
+                bounds, of_local = prior.support if prior else HALF, LINE if local != name else None
+                yield replace(row, bounds=bounds, of_local=of_local)
+        for deviation in self.deviations:
+            for name in deviation.parameters:
+                yield Parameter(name, name, deviation.covariates_of[name])
+
+    # -- the table of parameters --------------------------------------------------------------
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """Paper symbols in the order of the formula."""
+        return tuple(self.by_symbol)
+
+    @cached_property
+    def coordinates(self) -> tuple[str, ...]:
+        """Names of the reference coordinates, in the same order."""
+        return tuple(row.local for row in self.by_symbol.values())
 
     @cached_property
     def coefficients(self) -> tuple[str, ...]:
@@ -98,62 +144,48 @@ class Law:
         return tuple(term.coefficient for term in self.terms)
 
     @cached_property
-    def _added(self) -> dict[str, str]:
-        """Parameters beside those of the terms, with their names in reference coordinates."""
-        names = {n: q for s in self.steps for n, q in zip(s.parameters, s.local, strict=True)}
-        return names | {n: n for deviation in self.deviations for n in deviation.parameters}
-
-    @cached_property
     def exponents(self) -> tuple[str, ...]:
         """Paper symbols of every parameter that enters non-linearly."""
-        names = [name for term in self.terms for name in term.exponents]
-        return tuple(dict.fromkeys([*names, *self._added]))
-
-    @cached_property
-    def parameters(self) -> tuple[str, ...]:
-        """Paper symbols in the order of the formula."""
-        names = [name for term in self.terms for name in (term.coefficient, *term.exponents)]
-        return ("E", *dict.fromkeys([*names, *self._added]))
-
-    @cached_property
-    def coordinates(self) -> tuple[str, ...]:
-        """Names of the reference coordinates."""
-        names = [n for t in self.terms for n in (t.slope, t.local, *t.exponents[1:])]
-        return ("L_ref", *dict.fromkeys([*names, *self._added.values()]))
+        return tuple(name for name in self.by_symbol if name not in ("E", *self.coefficients))
 
     @cached_property
     def discrepancy_parameters(self) -> tuple[str, ...]:
         """Names of the parameters that the discrepancy adds to the law."""
-        stated = self.without_discrepancy.exponents
-        return tuple(name for name in self.exponents if name not in stated)
+        stated = self.without_discrepancy.by_symbol
+        return tuple(name for name in self.by_symbol if name not in stated)
 
     @cached_property
-    def _along(self) -> dict[str, tuple[str, ...]]:
-        """Covariates that each parameter or reference coordinate acts along."""
-        along: dict[str, tuple[str, ...]] = {}
-        for term in self.terms:
-            along |= term.covariates_of
-            along |= dict.fromkeys((term.local, term.slope), term.covariates[:1])
-        parts: list[Step | Deviation] = [*self.steps, *self.deviations]
-        for part in parts:
-            for name, covariates in part.covariates_of.items():
-                along[name] = tuple(dict.fromkeys([*along.get(name, ()), *covariates]))
-        return along
+    def priors(self) -> dict[str, Prior]:
+        """Priors by what they are of: floor, reference coordinates, noise."""
+        rows = self.by_symbol.values()
+        return {r.prior_name or r.local: r.prior for r in rows if r.prior} | {**self.noise}
+
+    @cached_property
+    def bounds(self) -> dict[str, tuple[float, float]]:
+        """Range of each parameter in paper coordinates; priors lie inside."""
+        return {name: row.bounds for name, row in self.by_symbol.items()}
+
+    @cached_property
+    def prior_bounds(self) -> dict[str, tuple[float, float]]:
+        """Range of each quantity that has a prior."""
+        bounds = {r.local: r.of_local or r.bounds for r in self.by_symbol.values()}
+        floor = {"E": bounds.pop("L_ref"), FLOOR: UNIT}
+        return floor | bounds | dict.fromkeys(NOISE, HALF)
+
+    # -- covariates of a table ----------------------------------------------------------------
 
     @cached_property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
         """Columns of a table along which each reference coordinate acts."""
-        columns = {
-            name: tuple(dict.fromkeys(column_of(c) for c in along if column_of(c) in self.columns))
-            for name, along in self._along.items()
-        }
-        return {name: columns[name] for name in self.coordinates if columns.get(name)}
+        of_row = {r.local: dict.fromkeys(map(column_of, r.along)) for r in self.by_symbol.values()}
+        columns = {n: tuple(c for c in row if c in self.columns) for n, row in of_row.items()}
+        return {name: along for name, along in columns.items() if along}
 
     @cached_property
     def covariate_names(self) -> tuple[str, ...]:
         """Covariates that the formula uses."""
         used = {c for term in self.terms for c in term.covariates}
-        used |= {c for name, along in self._along.items() if name in self._added for c in along}
+        used |= {c for row in self.by_symbol.values() for c in row.along}
         return tuple(c for c in (*COLUMN, *self.declared) if c in used)
 
     @cached_property
@@ -184,14 +216,14 @@ class Law:
     @cached_property
     def identity(self) -> str:
         """Hash of what the loss and its priors depend on, which name and title are not part of."""
-        other = ["name", "title", "reference", "paper_bounds", "typical", "left_out", "steps"]
-        other += [] if self.held else ["held"]
         parts = asdict(replace(self, steps=()))
-        stated = {name: part for name, part in parts.items() if name not in other}
+        stated = {name: parts[name] for name in ("terms", "deviations", "token_unit", "role")}
         for term, keys in zip(self.terms, stated["terms"], strict=True):
             own = [(row.name, row.logged) for row in keys.pop("own") and term.own]
             keys |= {"own": own} if own else {}
-        return digest(stated | {"steps": [repr(step) for step in self.steps]})
+        stated |= {"priors": {name: asdict(prior) for name, prior in self.priors.items()}}
+        stated |= {"bounds": self.bounds, "steps": [repr(step) for step in self.steps]}
+        return digest(stated | ({"held": dict(self.held)} if self.held else {}))
 
     @cached_property
     def reads_own(self) -> bool:
@@ -204,16 +236,6 @@ class Law:
     def epsilon(self) -> float:
         """The number in ``log(r + epsilon)``."""
         return next((t.epsilon for t in self.terms if t.epsilon is not None), 1e-5)
-
-    @cached_property
-    def prior_bounds(self) -> dict[str, tuple[float, float]]:
-        """Range of each quantity that has a prior."""
-        bounds = {"E": self.bounds["E"], FLOOR: (0.0, 1.0)}
-        bounds |= dict.fromkeys((*self.coordinates[1:], *NOISE), (0.0, math.inf))
-        bounds |= {term.local: self.bounds[term.leading] for term in self.terms}
-        bounds |= {name: self.bounds[name] for name in self.exponents if name in self.coordinates}
-        moved = {local for name, local in self._added.items() if local != name}
-        return bounds | dict.fromkeys(moved, (-math.inf, math.inf))
 
     def step[S: Step](self, kind: type[S]) -> S | None:
         """Its step of a kind, if it has one."""
@@ -237,10 +259,8 @@ class Law:
 
     def with_knots(self, knots: Mapping[str, Knots]) -> "Law":
         """The law with knots of its random walks, by the names of their steps."""
-        if not knots:
-            return self
-        deviations = [d.with_knots(knots) if isinstance(d, Walk) else d for d in self.deviations]
-        return replace(self, deviations=tuple(deviations))
+        deviations = (d.with_knots(knots) if isinstance(d, Walk) else d for d in self.deviations)
+        return replace(self, deviations=tuple(deviations)) if knots else self
 
     def over(self, x: Values, at: Values) -> "Law":
         """The law with knots of its random walks that cover some rows."""
@@ -249,30 +269,21 @@ class Law:
     @property
     def without_discrepancy(self) -> "Law":
         """The law as it is stated in its file, with what the columns of a table call for."""
-        law = replace(self, deviations=(), steps=tuple(s for s in self.steps if not s.added))
-        added = {*self.exponents} - {*law.exponents}
-        priors = {name: prior for name, prior in self.priors.items() if name not in added}
-        bounds = {name: bound for name, bound in self.bounds.items() if name not in added}
-        return replace(law, priors=priors, bounds=bounds)
+        return replace(self, deviations=(), steps=tuple(s for s in self.steps if not s.added))
 
-    @property
-    def published(self) -> "Law":
-        """The law with `bounds` as published."""
-        return replace(self, bounds={**self.bounds, **self.paper_bounds})
+    def deviating(self, deviations: Sequence[Deviation], priors: Mapping[str, Prior]) -> "Law":
+        """The law with deviations of its log loss, and with priors of parameters that these have.
+
+        The bounds of a parameter are the support of its prior.
+        """
+        rows = {n: Parameter(n, n, prior=p, bounds=p.support) for n, p in priors.items()}
+        return replace(self, deviations=tuple(deviations), by_symbol={**self.by_symbol, **rows})
 
     def with_steps(self, *steps: Step) -> "Law":
-        """The law with steps, in place of those of the same kinds, and with what they state."""
+        """The law with steps, in place of those of the same kinds."""
         kinds = {type(step): step for step in (*self.steps, *steps)}
-        stated = [(s, n, q) for s in steps for n, q in zip(s.parameters, s.local, strict=True)]
-        priors = {q: s.priors[q] for s, _, q in stated if q in s.priors}
-        bounds = {n: priors[q].support for _, n, q in stated if q in priors}
-        return replace(
-            self,
-            steps=tuple(sorted(kinds.values(), key=lambda step: STEPS.index(type(step)))),
-            priors={**self.priors, **priors},
-            bounds={**self.bounds, **bounds},
-            typical={**self.typical, **{n: s.typical[n] for s, n, _ in stated if n in s.typical}},
-        )
+        ordered = sorted(kinds.values(), key=lambda step: STEPS.index(type(step)))
+        return replace(self, steps=tuple(ordered))
 
     def taking(self, *kinds: type[Step]) -> "Law":
         """The law with steps of some kinds, which columns of a table call for."""
@@ -286,7 +297,7 @@ class Law:
     def of_role(self, role: Literal["target", "source"]) -> "Law":
         """The law of losses of the domain adapted to, or of the one pre-trained on."""
         steps = tuple(step.of_role(role) for step in self.steps)
-        return self._stating(replace(self, role=role, steps=steps))
+        return replace(self, role=role, steps=steps)
 
     def for_rows(self, frame: pd.DataFrame, name: str = "table") -> "Law":
         """The law for rows in which some of its columns do not vary: these are `held`.
@@ -308,7 +319,10 @@ class Law:
         def acts(term: Term, name: str) -> bool:
             points = q, {**q, name: 1.1 * q[name]}
             with np.errstate(all="ignore"):
-                logs = [term.log_ratio(term.from_local(p, at, np), x, at, np) for p in points]
+                logs = [
+                    np.asarray(term.log_ratio(term.from_local(p, at, np), x, at, np))
+                    for p in points
+                ]
             return not np.allclose(logs[0], logs[1], rtol=0, atol=1e-9)
 
         def led(term: Term) -> bool:
@@ -317,7 +331,8 @@ class Law:
         def reduced(term: Term, names: Collection[str]) -> Term:
             with suppress(ArithmeticError, LawError), np.errstate(all="ignore"):
                 fewer = term.without(names)
-                if np.isfinite(fewer.log_ratio(fewer.from_local(q, at, np), x, ORIGIN, np)).all():
+                log = np.asarray(fewer.log_ratio(fewer.from_local(q, at, np), x, ORIGIN, np))
+                if np.isfinite(log).all():
                     return fewer
             return term  # its formula has no value at zero of these
 
@@ -335,30 +350,22 @@ class Law:
     def reduced(self, terms: Sequence[Term], same: Collection[str]) -> "Law":
         """The law with some of its terms, for rows that are the `same` in some columns.
 
-        Its steps are those of such rows, and it has no priors of what is left out.
+        Its steps are those of such rows.
         """
         names = [term.coefficient for term in terms]
         steps = [step.varying(same, names) for step in self.steps]
         law = replace(self, terms=tuple(terms), steps=tuple(s for s in steps if s))
-        law = self._stating(law)
-        gone = [t for t in self.terms if t.coefficient not in law.coefficients]
-        priors = dict(law.priors)
-        if gone and "E" in priors:
-            sizes = [(self.priors[t.slope], self.priors[t.local]) for t in gone]
-            priors |= floor_with(priors.pop("E"), sizes)
-        left_out = (*self.left_out, *(n for n in self.parameters if n not in law.parameters))
-        return replace(law, priors=priors, left_out=left_out)
-
-    def _stating(self, law: "Law") -> "Law":
-        """A law with fewer parameters than this one, which states nothing of the others."""
-        fewer = {*self.coordinates} - {*law.coordinates}
-        return replace(
-            law,
-            priors={name: prior for name, prior in self.priors.items() if name not in fewer},
-            bounds={n: ends for n, ends in self.bounds.items() if n in law.parameters},
-            paper_bounds={n: e for n, e in self.paper_bounds.items() if n in law.parameters},
-            typical={n: size for n, size in self.typical.items() if n in law.parameters},
+        left_out = (
+            *self.left_out,
+            *(n for n in self.by_symbol if n not in law.by_symbol),
         )
+        table, floor, priors = dict(law.by_symbol), self.by_symbol["E"], self.priors
+        gone = [t for t in self.terms if t.coefficient not in table]
+        if gone and "E" in priors:
+            sizes = [(priors[t.slope], priors[t.local]) for t in gone]
+            name, prior = floor_with(priors["E"], sizes)
+            table["E"] = replace(floor, prior=prior, prior_name=name)
+        return replace(law, by_symbol=table, left_out=left_out)
 
     @property
     def note(self) -> str:
@@ -413,7 +420,7 @@ class Law:
         rows = rows_of(rows, name, self.needs, self.declared)
         return replace(rows, frame=self.at_held(rows.frame, rows.name)) if self.held else rows
 
-    def covariates(self, rows: Rows | pd.DataFrame) -> dict[str, Array]:
+    def covariates(self, rows: Rows | pd.DataFrame) -> dict[str, Floats]:
         """Logarithms of the covariates, each of shape (rows,).
 
         The replay ratio is there itself as well, and a covariate that is not logged only so.
@@ -432,10 +439,10 @@ class Law:
             x |= step.covariates(frame, self.token_unit)
         return x
 
-    def _logs(self, frame: pd.DataFrame) -> dict[str, Array]:
+    def _logs(self, frame: pd.DataFrame) -> dict[str, Floats]:
         """Covariates that are functions of the columns of `TABLE`, or that the law declares."""
         known = {*self.columns, *self.held} - {"tokens", "replay"}
-        x: dict[str, Array] = {}
+        x: dict[str, Floats] = {}
         for c, row in (TABLE | self.declared).items():
             if c in known:
                 values = frame[c].to_numpy(float)
@@ -505,7 +512,7 @@ class Law:
                     "choose a law without it or rows where it varies."
                 )
 
-    def shares(self, replay: Array) -> dict[str, Array]:
+    def shares(self, replay: Floats) -> dict[str, Floats]:
         """Covariates of replay ratios."""
         share = np.clip(replay, REPLAY_CLIP, 1 - REPLAY_CLIP)
         own = 1 - share if self.role == "target" else share
@@ -519,21 +526,26 @@ class Law:
             "rest": np.log(1 - own + SHARE_OFFSET),
         }
 
-    def effective(self, p: Values, x: Values, xp: Namespace = np) -> Values:
+    def effective[A: Array](self, p: Values, x: Named[A], xp: Namespace = np) -> Named[A]:
         """The covariates as floor and terms count them, such as repeated tokens by their worth."""
         for step in self.steps:
             x = step.effective(p, x, xp)
         return x
 
-    def of_deviations(self, x: Values, xp: Namespace = np) -> dict[str, Array]:
+    def of_deviations[A: Array](self, x: Named[A], xp: Namespace = np) -> dict[str, A]:
         """The covariates of deviations, whose columns no parameter changes.
 
         They are those at the typical parameters of steps.
         """
-        return {**self.effective(self.typical, x, xp)}
+        typical = {name: row.typical for name, row in self.by_symbol.items()}
+        return {**self.effective(typical, x, xp)}
 
     # -- the formula --------------------------------------------------------------------------
 
+    @overload
+    def loss(self, p: Values, x: Values, at: Values = ORIGIN) -> Floats: ...
+    @overload
+    def loss(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array: ...
     def loss(self, p: Values, x: Values, at: Values = ORIGIN, xp: Namespace = np) -> Array:
         """Loss in nats per token.
 
@@ -561,7 +573,9 @@ class Law:
         if not self.deviations:
             return loss
         x = self.of_deviations(x, xp)
-        return loss * xp.exp(sum(shares[d.of] * d.value(p, x, at, xp) for d in self.deviations))
+        log = sum(shares[d.of] * d.value(p, x, at, xp) for d in self.deviations)
+        deviating: Array = loss * xp.exp(log)
+        return deviating
 
     def stated(
         self, p: Values, x: Values, at: Values, xp: Namespace, ratios: Values | None = None
@@ -585,34 +599,38 @@ class Law:
         x = self.effective(p, x, xp)
         return {t.coefficient: xp.exp(t.log_ratio(p, x, at, xp)) for t in self.terms}
 
-    def floor(self, p: Values, x: Values, at: Values = ORIGIN) -> Array:
+    def floor(self, p: Values, x: Values, at: Values = ORIGIN) -> Floats:
         """Limit of `loss` as all terms vanish and adaptation never ends."""
-        x, floor = self.effective(p, x), p["E"]
+        x = self.effective(p, x)
+        floor: Untyped = p["E"]
         for step in self.steps:
             floor = floor * step.factor(p, x, at, np)
-        return floor
+        return np.asarray(floor)
 
     def gradient(
         self, p: Values, x: Values, at: Values = ORIGIN, names: Collection[str] | None = None
-    ) -> dict[str, Array]:
+    ) -> dict[str, Floats]:
         """Derivative of `loss` by each parameter, or by those of some names.
 
         By complex steps, and by each exponent of a term through the term's amount: the loss depends
         on both through their product alone.
         """
         ratios, seen = self._ratios(p, x, at, np), self.effective(p, x)
+        by: dict[str, Untyped]
         names = self.parameters if names is None else names
         moving = {name for s in self.steps if s.of_covariates for name in s.parameters}
 
-        def by_step(name: str) -> Array:
+        def by_step(name: str) -> Floats:
             moved = {**p, name: p[name] + 1j * IMAGINARY_STEP}
             of_terms = self._ratios(moved, x, at, np) if name in moving else ratios
-            return self._deviating(moved, of_terms, x, at, np).imag / IMAGINARY_STEP
+            loss: Untyped = self._deviating(moved, of_terms, x, at, np)
+            return np.asarray(loss.imag / IMAGINARY_STEP)
 
         if not (self.steps or self.deviations):  # the loss is the floor plus the terms
             by = {"E": 1.0, **ratios}
         else:
-            nonlinear = [name for name in self._added if name in names]
+            of_terms = {name for term in self.terms for name in term.exponents}
+            nonlinear = [n for n in self.exponents if n in names and n not in of_terms]
             by = {name: by_step(name) for name in ("E", *self.coefficients, *nonlinear)}
         if not {*names} & {*self.exponents}:
             return by
@@ -624,20 +642,20 @@ class Law:
 
     # -- coordinates --------------------------------------------------------------------------
 
-    def amounts(self, q: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
+    def amounts[A: Array](self, q: Named[A], at: Values, xp: Namespace = np) -> dict[str, A]:
         """Floor and terms at the reference point `at` in nats, and the paper's exponents."""
-        p: dict[str, Array] = {walk.steps: q[walk.steps] for walk in self.walks if walk.steps in q}
+        p: dict[str, A] = {walk.steps: q[walk.steps] for walk in self.walks if walk.steps in q}
         for term in self.terms:
             p |= term.from_local(q, at, xp)
             p[term.coefficient] = q[term.slope] / term.local_exponent(p, at, xp)
         # Coefficients of deviations may be missing: the sampler has them as weights.
-        p |= {name: q[local] for name, local in self._added.items() if local in q}
+        p |= {n: q[r.local] for n, r in self.by_symbol.items() if n not in p and r.local in q}
         p["E"] = q["L_ref"] - sum(p[c] for c in self.coefficients)
         for step in self.steps:
             p |= step.amounts(p, at)
         return p
 
-    def rescale(self, p: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
+    def rescale[A: Array](self, p: Named[A], at: Values, xp: Namespace = np) -> dict[str, A]:
         """Paper coordinates from amounts at `at`."""
         p = dict(p)
         for term in self.terms:
@@ -646,18 +664,18 @@ class Law:
             p |= step.rescale(p, at)
         return {name: p[name] for name in self.parameters}
 
-    def to_paper(self, q: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
+    def to_paper[A: Array](self, q: Named[A], at: Values, xp: Namespace = np) -> dict[str, A]:
         """Paper coordinates from reference coordinates at `at`."""
         return self.rescale(self.amounts(q, at, xp), at, xp)
 
-    def to_reference(self, p: Values, at: Values, xp: Namespace = np) -> dict[str, Array]:
+    def to_reference[A: Array](self, p: Named[A], at: Values, xp: Namespace = np) -> dict[str, A]:
         """Reference coordinates at `at` from paper coordinates."""
         p = dict(p)
         for term in self.terms:
             p[term.coefficient] = p[term.coefficient] * xp.exp(term.log_ratio(p, at, ORIGIN, xp))
         for step in self.steps:
             p |= step.to_reference(p, at)
-        q: dict[str, Array] = {local: p[name] for name, local in self._added.items()}
+        q: dict[str, A] = {row.local: p[name] for name, row in self.by_symbol.items()}
         q["L_ref"] = p["E"] + sum(p[name] for name in self.coefficients)
         for term in self.terms:
             q[term.slope] = p[term.coefficient] * term.local_exponent(p, at, xp)

@@ -1,9 +1,8 @@
 """Laws read from TOML files: the shipped ones by name, a user's own by path."""
 
 import json
-import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,18 @@ from typing import Any
 import pandas as pd
 
 from bayeslaw.common.errors import LawError, TableError, unknown
-from bayeslaw.common.files import models_dir, named_file
+from bayeslaw.common.files import Document, models_dir, named_file
 from bayeslaw.common.formatting import as_tuples
 from bayeslaw.laws.law import Law
-from bayeslaw.laws.priors import FLOOR, FLOORS, NOISE, check_supports, one_floor, parse_priors
+from bayeslaw.laws.priors import (
+    FLOOR,
+    FLOORS,
+    NOISE,
+    Prior,
+    check_supports,
+    one_floor,
+    parse_priors,
+)
 from bayeslaw.laws.steps import KAPPA, STEPS, Bases, Coupling, Departure, Step
 from bayeslaw.laws.terms import FORMULA_FUNCTIONS, LETTERS, Term
 from bayeslaw.tables.covariates import Covariate, declared
@@ -29,15 +36,7 @@ _SORTS = {"token_unit": "a number", "coupled": "a list of names", "log": "true o
 
 
 def load_law(law: "str | Path | Law") -> Law:
-    """A law by name (``"form3"``) or from a TOML file by path.
-
-    Raises
-    ------
-    LawError
-        If the name is unknown, or the file is not a valid law.
-    FileError
-        If there is no such file.
-    """
+    """A law by name (``"form3"``) or from a TOML file by path."""
     if isinstance(law, Law):
         return law
     if not isinstance(law, str | Path):
@@ -97,9 +96,7 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
     written = spec.get("term")
     if not (written and isinstance(written, list) and all(isinstance(t, dict) for t in written)):
         raise LawError(f"{where}: has no [[term]].")
-    for key in spec:
-        if key not in _KEYS:
-            raise LawError(f"{where}: {unknown('key', key, _KEYS)}")
+    _check_names("key", spec, _KEYS, where)
     for key in ("title", "reference"):
         if key not in spec:
             raise LawError(f"{where}: has no {key!r}.")
@@ -108,6 +105,34 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
         raise LawError(f"{where}: token_unit must be positive.")
     priors = parse_priors(_table(spec, "priors", where), f"{where}: ")
     own = _declared(_table(spec, "covariates", where), where)
+    terms = _terms(written, own, priors, where)
+    steps: list[Step] = []
+    if coupled := settings.pop("coupled", ()):
+        along = {term.coefficient: term.covariates for term in terms}
+        _check_names("coefficient", coupled, along, where)
+        if len(set(coupled)) == 1:
+            raise LawError(f"{where}: coupled needs two coefficients or more.")
+        steps.append(Coupling({name: along[name] for name in coupled}))
+    if "departure" in spec:
+        steps.append(_built(Departure, spec["departure"], f"{where}, [departure]"))
+    noise = {n: prior for n, prior in priors.items() if n in NOISE}
+    law = Law(name=name, terms=tuple(terms), steps=tuple(steps), noise=noise, **settings)
+    for row in own:
+        if row.name not in law.declared:
+            raise LawError(f"{where}, [covariates.{row.name}]: no term has {row.name!r}.")
+    _check_symbols(law, where)
+    return _with_numbers(law, spec, priors, where)
+
+
+def _check_names(what: str, names: Iterable[str], valid: Collection[str], where: str) -> None:
+    for name in names:
+        if name not in valid:
+            raise LawError(f"{where}: {unknown(what, name, valid)}")
+
+
+def _terms(
+    written: list[Document], own: tuple[Covariate, ...], priors: Collection[str], where: str
+) -> list[Term]:
     terms = []
     for i, keys in enumerate(written, 1):
         term = _built(Term, keys, f"{where}, term {i}", own=own)
@@ -118,48 +143,50 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
                 f"{term.leading}_ref has no prior; give {term.leading} one."
             )
         terms.append(replace(term, stated=stated))
+    for term in terms:
+        if term.stated and any(term.leading in other.exponents[1:] for other in terms):
+            raise LawError(
+                f"{where}: {term.leading} stands in several terms and does not lead all of them, "
+                f"so {term.leading}_ref has no prior; give {term.leading} one."
+            )
     if len({term.epsilon for term in terms} - {None}) > 1:
         raise LawError(f"{where}: log(r + ...) with several numbers; a law has one.")
-    steps: list[Step] = []
-    if coupled := settings.pop("coupled", ()):
-        along = {term.coefficient: term.covariates for term in terms}
-        for coefficient in coupled:
-            if coefficient not in along:
-                raise LawError(f"{where}: {unknown('coefficient', coefficient, along)}")
-        if len(set(coupled)) == 1:
-            raise LawError(f"{where}: coupled needs two coefficients or more.")
-        steps.append(Coupling({name: along[name] for name in coupled}))
-    if "departure" in spec:
-        steps.append(_built(Departure, spec["departure"], f"{where}, [departure]"))
-    given, published = (_ranges(_table(spec, key, where), where) for key in _NUMBERS[:2])
+    return terms
+
+
+def _with_numbers(law: Law, spec: Document, priors: Mapping[str, Prior], where: str) -> Law:
+    """The law with the priors, bounds and sizes of its parameters."""
+    bounds, published = (_ranges(_table(spec, key, where), where) for key in _NUMBERS[:2])
     typical = _table(spec, "typical", where)
     for parameter, number in typical.items():
         _checked(number, parameter, f"{where}, [typical]", "a number")
-    settings["steps"] = tuple(steps)
-    law = Law(name=name, terms=tuple(terms), priors=priors, bounds={}, **settings)
-    for row in own:
-        if row.name not in law.declared:
-            raise LawError(f"{where}, [covariates.{row.name}]: no term has {row.name!r}.")
-    _check_symbols(law, where)
-    for bounded in (*given, *published, *typical):
-        if bounded not in law.parameters:
-            raise LawError(f"{where}: {unknown('parameter', bounded, law.parameters)}")
-    bounds = dict.fromkeys(law.parameters, (0.0, math.inf)) | given
-    law = replace(law, bounds=bounds, paper_bounds=published, typical=typical)
-    others = {*law.coordinates[1:], *NOISE}
-    for extra in priors.keys() - others - {*FLOORS}:
-        raise LawError(f"{where}: {unknown('prior', extra, {*others, *FLOORS})}")
-    for lacking in sorted(others - NOISE.keys() - law.priors.keys()):
+    _check_names("parameter", (*bounds, *published, *typical), law.parameters, where)
+    with_priors = {*law.coordinates[1:]}
+    _check_names("prior", priors, {*with_priors, *NOISE, *FLOORS}, where)
+    for lacking in sorted(with_priors - priors.keys()):
         known = f"; of covariates {', '.join([*LETTERS, *law.declared])} are known, and a table "
         known += f"[covariates.{lacking}] declares another"
         raise LawError(f"{where}: no prior for {lacking!r}{known * (lacking in law.exponents)}.")
-    if not one_floor(priors, f"{where}: "):
+    floor = one_floor(priors, f"{where}: ")
+    if not floor:
         raise LawError(f"{where}: no prior for 'E', or for '{FLOOR}', its share of the loss.")
+    rows = {
+        symbol: replace(
+            row,
+            prior=priors[floor if symbol == "E" else row.local],
+            prior_name=floor if symbol == "E" else "",
+            bounds=bounds.get(symbol, row.bounds),
+            published=published.get(symbol),
+            typical=float(typical.get(symbol, 1.0)),
+        )
+        for symbol, row in law.by_symbol.items()
+    }
+    law = replace(law, by_symbol=rows)
     check_supports(priors, law.prior_bounds, f"{where}: ", law.bounds)
     return law
 
 
-def _declared(tables: Mapping[str, Any], where: str) -> tuple[Covariate, ...]:
+def _declared(tables: Document, where: str) -> tuple[Covariate, ...]:
     """The covariates of the tables ``[covariates.<name>]`` of a law file."""
     taken = {*LETTERS, *FORMULA_FUNCTIONS, *KNOWN, *ALIASES, "role", "C", "flops", "E", "L_ref"}
     rows = []
@@ -171,9 +198,8 @@ def _declared(tables: Mapping[str, Any], where: str) -> tuple[Covariate, ...]:
             raise LawError(f"{here}: {name!r} has a meaning already; name the column otherwise.")
         if not isinstance(given, dict):
             raise LawError(f"{here}: {given!r} is not a table of keys.")
+        _check_names("key", given, _OF_COVARIATE, here)
         for key, value in given.items():
-            if key not in _OF_COVARIATE:
-                raise LawError(f"{here}: {unknown('key', key, _OF_COVARIATE)}")
             _checked(value, key, here)
         rows.append(declared(name, **given))
     return tuple(rows)
@@ -212,7 +238,7 @@ def _check_symbols(law: Law, where: str) -> None:
             )
 
 
-def _table(spec: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
+def _table(spec: Document, key: str, where: str) -> Document:
     """The table ``[key]`` of a law file; empty if it has none."""
     table = spec.get(key, {})
     if not isinstance(table, dict):
@@ -220,7 +246,7 @@ def _table(spec: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
     return table
 
 
-def _ranges(given: Mapping[str, Any], where: str) -> dict[str, tuple[float, float]]:
+def _ranges(given: Document, where: str) -> dict[str, tuple[float, float]]:
     for name, pair in given.items():
         numbers = isinstance(pair, list) and all(type(each) in (int, float) for each in pair)
         if not (numbers and len(pair) == 2 and pair[0] < pair[1]):
@@ -233,16 +259,11 @@ def _built[T](cls: type[T], given: Any, where: str, **more: Any) -> T:
     if not isinstance(given, dict):
         raise LawError(f"{where}: {given!r} is not a table of keys.")
     keys = {f.name: f.default is MISSING for f in fields(cls) if f.name not in _NOT_IN_FILES}  # type: ignore[arg-type]
+    _check_names("key", given, keys, where)
     for key, value in given.items():
-        if key not in keys:
-            raise LawError(f"{where}: {unknown('key', key, keys)}")
         mapping = cls is Departure and key == "along"
         _checked(value, key, where, "a table such as { params = 'z_N' }" if mapping else "text")
-        for covariate in value if mapping else ():
-            if covariate not in LETTERS.values():
-                raise LawError(
-                    f"{where}, along: {unknown('covariate', covariate, LETTERS.values())}"
-                )
+        _check_names("covariate", value if mapping else (), LETTERS.values(), f"{where}, along")
     for key, needed in keys.items():
         if needed and key not in given:
             raise LawError(f'{where}: key "{key}" is missing; keys: {", ".join(keys)}.')
@@ -261,8 +282,13 @@ def law_text(law: Law) -> str:
     lines.append(f"coupled = {_toml(tuple(coupling.along) if coupling else ())}")
     for term in law.terms:
         lines += ["[[term]]", *(f"{k} = {_toml(v)}" for k, v in vars(term).items() if k in _TERM)]
-    tables = {name: getattr(law, name) for name in _NUMBERS}
-    tables["priors"] = {name: str(prior) for name, prior in law.priors.items()}
+    rows = law.by_symbol.values()
+    tables: dict[str, dict[str, object]] = {
+        "bounds": {**law.bounds},
+        "paper_bounds": {row.name: row.published for row in rows if row.published},
+        "typical": {row.name: row.typical for row in rows if row.typical != 1},
+        "priors": {name: str(prior) for name, prior in law.priors.items()},
+    }
     if departure:
         keys = vars(departure).items()
         tables["departure"] = {name: key for name, key in keys if name not in _NOT_IN_FILES}
@@ -290,7 +316,7 @@ def _toml(value: object) -> str:
     return repr(value)
 
 
-def stored_law(law: Law) -> dict[str, Any]:
+def stored_law(law: Law) -> Document:
     """The law as written, without discrepancy, as plain data for a file; see `restored_law`."""
     departure = law.step(Departure)
     bases = departure.bases if departure else None
@@ -305,7 +331,7 @@ def stored_law(law: Law) -> dict[str, Any]:
     }
 
 
-def restored_law(stored: Mapping[str, Any]) -> Law:
+def restored_law(stored: Document) -> Law:
     """The law of `stored_law`, also once it was JSON."""
     law = parse_law(stored["text"], stored["name"])
     held = dict(stored.get("held", {}))

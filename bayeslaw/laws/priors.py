@@ -6,11 +6,11 @@ import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from bayeslaw.common.arrays import Floats, Tensor
+from bayeslaw.common.arrays import Array, Floats, Namespace, Untyped
 from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.common.files import named_file
 
@@ -20,32 +20,34 @@ type Numbers = Mapping[str, float]
 class _Family(NamedTuple):
     """A distribution: PyMC's names of its arguments, its support, log density and draws.
 
-    The log density is up to a constant, with functions of NumPy, PyTensor or the tape. Both take
-    the numbers as `_standard` gives them.
+    It is given by one of the `ways` to choose arguments. The log density is up to a constant, with
+    functions of NumPy, PyTensor or the tape. Both take the numbers as `_standard` gives them.
     """
 
     arguments: tuple[str, ...]
+    ways: tuple[set[str], ...]
     support: tuple[float, float]
-    log_density: Callable[[Tensor, Numbers, Any], Tensor]
+    log_density: Callable[[Untyped, Numbers, Namespace], Untyped]
     sample: Callable[[np.random.Generator, Numbers, tuple[int, ...]], Floats]
 
 
-def _normal(x: Tensor, a: Numbers, xp: Any) -> Tensor:
+def _normal[A: Array](x: A, a: Numbers, xp: Namespace) -> A:
     u = (x - a["mu"]) / a["sigma"]
     return -0.5 * u * u
 
 
-def _log_normal(x: Tensor, a: Numbers, xp: Any) -> Tensor:
-    log = xp.log(x)
+def _log_normal[A: Array](x: A, a: Numbers, xp: Namespace) -> A:
+    log: A = xp.log(x)
     return _normal(log, a, xp) - log
 
 
-def _student(x: Tensor, a: Numbers, xp: Any) -> Tensor:
+def _student[A: Array](x: A, a: Numbers, xp: Namespace) -> A:
     u = (x - a["mu"]) / a["sigma"]
-    return -0.5 * (a["nu"] + 1) * xp.log1p(u * u / a["nu"])
+    log: A = xp.log1p(u * u / a["nu"])
+    return -0.5 * (a["nu"] + 1) * log
 
 
-def _flat(x: Tensor, a: Numbers, xp: Any) -> Tensor:
+def _flat(x: Array, a: Numbers, xp: Namespace) -> float:
     return 0.0
 
 
@@ -54,63 +56,54 @@ def _improper(rng: np.random.Generator, a: Numbers, size: tuple[int, ...]) -> Fl
 
 
 LINE, HALF, UNIT = (-math.inf, math.inf), (0.0, math.inf), (0.0, 1.0)
-SHAPE = ("alpha", "beta", "mu", "sigma")
+SHAPE = ("alpha", "beta", "mu", "sigma"), ({"alpha", "beta"}, {"mu", "sigma"})
 _FAMILIES = {
     "LogNormal": _Family(
         # `median` is our one convenience.
-        ("mu", "sigma", "median"), HALF, _log_normal,
+        ("mu", "sigma", "median"), ({"mu"}, {"median"}, set()), HALF, _log_normal,
         lambda rng, a, size: rng.lognormal(a["mu"], a["sigma"], size),
     ),
     "HalfNormal": _Family(
-        ("sigma",), HALF, _normal,
+        ("sigma",), (), HALF, _normal,
         lambda rng, a, size: np.abs(rng.normal(0.0, a["sigma"], size)),
     ),
     "HalfStudentT": _Family(
-        ("nu", "sigma"), HALF, _student,
+        ("nu", "sigma"), ({"nu"},), HALF, _student,
         lambda rng, a, size: np.abs(a["sigma"] * rng.standard_t(a["nu"], size)),
     ),
     "Gamma": _Family(
-        SHAPE, HALF, lambda x, a, xp: (a["alpha"] - 1) * xp.log(x) - a["beta"] * x,
+        *SHAPE, HALF, lambda x, a, xp: (a["alpha"] - 1) * xp.log(x) - a["beta"] * x,
         lambda rng, a, size: rng.gamma(a["alpha"], 1 / a["beta"], size),
     ),
     "InverseGamma": _Family(
-        SHAPE, HALF, lambda x, a, xp: -(a["alpha"] + 1) * xp.log(x) - a["beta"] / x,
+        *SHAPE, HALF, lambda x, a, xp: -(a["alpha"] + 1) * xp.log(x) - a["beta"] / x,
         lambda rng, a, size: a["beta"] / rng.gamma(a["alpha"], 1.0, size),
     ),
     "Exponential": _Family(
-        ("lam", "scale"), HALF, lambda x, a, xp: -x / a["scale"],
+        ("lam", "scale"), ({"lam"}, {"scale"}), HALF, lambda x, a, xp: -x / a["scale"],
         lambda rng, a, size: rng.exponential(a["scale"], size),
     ),
-    "HalfFlat": _Family((), HALF, _flat, _improper),
+    "HalfFlat": _Family((), (), HALF, _flat, _improper),
     "Beta": _Family(
-        SHAPE, UNIT,
+        *SHAPE, UNIT,
         lambda x, a, xp: (a["alpha"] - 1) * xp.log(x) + (a["beta"] - 1) * xp.log(1.0 - x),
         lambda rng, a, size: rng.beta(a["alpha"], a["beta"], size),
     ),
     "Normal": _Family(
-        ("mu", "sigma"), LINE, _normal,
+        ("mu", "sigma"), (), LINE, _normal,
         lambda rng, a, size: rng.normal(a["mu"], a["sigma"], size),
     ),
     "StudentT": _Family(
-        ("nu", "mu", "sigma"), LINE, _student,
+        ("nu", "mu", "sigma"), ({"nu"},), LINE, _student,
         lambda rng, a, size: a["mu"] + a["sigma"] * rng.standard_t(a["nu"], size),
     ),
-    "Flat": _Family((), LINE, _flat, _improper),
+    "Flat": _Family((), (), LINE, _flat, _improper),
     "Uniform": _Family(
-        ("lower", "upper"), UNIT, _flat,
+        ("lower", "upper"), (), UNIT, _flat,
         lambda rng, a, size: rng.uniform(a["lower"], a["upper"], size),
     ),
 }  # fmt: skip
-DISTRIBUTIONS = {name: family.arguments for name, family in _FAMILIES.items()}
 _SIGNED = ("LogNormal", "Normal", "StudentT")  # their mu may have either sign
-_PAIRS = ({"alpha", "beta"}, {"mu", "sigma"})
-# Ways to give a distribution its arguments: one of them, and no other.
-_WAYS = dict.fromkeys(("Beta", "Gamma", "InverseGamma"), _PAIRS) | {
-    "StudentT": ({"nu"},),
-    "HalfStudentT": ({"nu"},),
-    "Exponential": ({"lam"}, {"scale"}),
-    "LogNormal": ({"mu"}, {"median"}, set[str]()),
-}
 
 
 def _standard(name: str, given: Numbers) -> Numbers:
@@ -130,6 +123,10 @@ def _standard(name: str, given: Numbers) -> Numbers:
     return a
 
 
+def _in_words(ways: Sequence[set[str]]) -> str:
+    return " or ".join(" and ".join(sorted(way)) for way in ways)
+
+
 @dataclass(frozen=True, init=False, repr=False)
 class Prior:
     """A prior distribution: PyMC's name and arguments.
@@ -145,11 +142,6 @@ class Prior:
         Arguments in order.
     **keywords : float
         Arguments by name: PyMC's, and ``median`` of a LogNormal.
-
-    Raises
-    ------
-    LawError
-        If the distribution or an argument is unknown; the message lists the valid ones.
 
     Examples
     --------
@@ -171,21 +163,19 @@ class Prior:
         self._validate()
 
     def _validate(self) -> None:
-        if self.name not in DISTRIBUTIONS:
-            raise LawError(unknown("distribution", self.name, DISTRIBUTIONS))
+        if self.name not in _FAMILIES:
+            raise LawError(unknown("distribution", self.name, _FAMILIES))
+        valid, ways, *_ = _FAMILIES[self.name]
         names = [argument for argument, _ in self.arguments]
         for argument in names:
-            if argument not in DISTRIBUTIONS[self.name]:
-                raise LawError(unknown(f"{self.name} argument", argument, DISTRIBUTIONS[self.name]))
+            if argument not in valid:
+                raise LawError(unknown(f"{self.name} argument", argument, valid))
             if names.count(argument) > 1:
                 raise LawError(f"prior {self}: {argument} is there twice; keep one.")
-        ways = _WAYS.get(self.name, ())
         if ways and not any(way <= {*names} for way in ways):
-            words = " or ".join(" and ".join(sorted(way)) for way in ways)
-            raise LawError(f"prior {self}: {self.name} needs {words}.")
+            raise LawError(f"prior {self}: {self.name} needs {_in_words(ways)}.")
         if len(used := [way & {*names} for way in ways if way & {*names}]) > 1:
-            words = " or ".join(" and ".join(sorted(way)) for way in used)
-            raise LawError(f"prior {self}: give {words}, not both.")
+            raise LawError(f"prior {self}: give {_in_words(used)}, not both.")
         if self.name == "Uniform" and not self.support[0] < self.support[1]:
             raise LawError(f"prior {self}: lower must be below upper.")
         for argument, value in self.arguments:
@@ -198,13 +188,7 @@ class Prior:
 
     @classmethod
     def parse(cls, given: "PriorLike") -> "Prior":
-        """A prior from its text, ``"Name(argument=number, ...)"``, or from a PreliZ distribution.
-
-        Raises
-        ------
-        LawError
-            If it cannot be read.
-        """
+        """A prior from its text, ``"Name(argument=number, ...)"``, or a PreliZ distribution."""
         if isinstance(given, Prior):
             return given
         if isinstance(given, Distribution) and type(given).__module__.startswith("preliz."):
@@ -251,21 +235,23 @@ class Prior:
         """Whether it integrates to one, so that it can be drawn from."""
         return self.name not in ("Flat", "HalfFlat")
 
-    def log_density(self, x: Tensor, xp: Any = np) -> Tensor:
+    def log_density[A: Array](self, x: A, xp: Namespace = np) -> A:
         """Log density at `x` within the support, up to a constant, by functions of `xp`."""
-        return _FAMILIES[self.name].log_density(x, _standard(self.name, self.kwargs), xp)
+        density = _FAMILIES[self.name].log_density
+        log: A = density(x, _standard(self.name, self.kwargs), xp)
+        return log
 
     def sample(self, rng: np.random.Generator, size: tuple[int, ...]) -> Floats:
         """Draws of a proper prior, of the given shape."""
         return _FAMILIES[self.name].sample(rng, _standard(self.name, self.kwargs), size)
 
-    def dist(self) -> Tensor:
+    def dist(self) -> Untyped:
         """Unnamed PyMC distribution."""
         import pymc as pm
 
         return getattr(pm, self.name).dist(**self.kwargs)
 
-    def rv(self, name: str, **kwargs: object) -> Tensor:
+    def rv(self, name: str, **kwargs: object) -> Untyped:
         """Random variable `name` of the PyMC model in context."""
         import pymc as pm
 
@@ -346,19 +332,19 @@ def one_floor(priors: Collection[str], where: str = "") -> str | None:
     return next((name for name in FLOORS if name in priors), None)
 
 
-def floor_with(floor: Prior, sizes: Sequence[tuple[Prior, Prior]]) -> dict[str, Prior]:
-    """Prior of a floor that terms became a part of, from theirs of slope and exponent.
+def floor_with(floor: Prior, sizes: Sequence[tuple[Prior, Prior]]) -> tuple[str, Prior]:
+    """Prior of a floor that terms became a part of, from theirs of slope and exponent; its name.
 
     Its median is the sum of theirs where all are log-normal; else it is of the floor's share.
     """
-    if {each.name for each in (floor, *sum(sizes, ()))} != {"LogNormal"}:
-        return {FLOOR: Prior.parse("Beta(alpha=2, beta=2)")}
+    if {prior.name for prior in (floor, *sum(sizes, ()))} != {"LogNormal"}:
+        return FLOOR, Prior.parse("Beta(alpha=2, beta=2)")
 
     def centre(prior: Prior) -> float:
         return math.exp(prior.kwargs.get("mu", 0.0))
 
     median = centre(floor) + sum(centre(slope) / centre(exponent) for slope, exponent in sizes)
-    return {"E": Prior("LogNormal", median=median, sigma=floor.kwargs.get("sigma", 1.0))}
+    return "E", Prior("LogNormal", median=median, sigma=floor.kwargs.get("sigma", 1.0))
 
 
 def parse_priors(given: Mapping[str, PriorLike], where: str = "") -> dict[str, Prior]:

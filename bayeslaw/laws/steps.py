@@ -10,16 +10,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw.common.arrays import Bools, Floats, Namespace
+from bayeslaw.common.arrays import Array, Bools, Floats, Namespace, Untyped
 from bayeslaw.common.errors import TableError
 from bayeslaw.laws.deviations import CORE, START, WHOLE, Deviation, Linear
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.terms import COLUMN, SYMBOLS, Array, Values, tex
+from bayeslaw.laws.terms import COLUMN, SYMBOLS, Named, Values, tex
 from bayeslaw.tables.table import Rows
 from bayeslaw.tables.validation import ABSENT, BASE_LOSSES, label_texts
 
@@ -49,7 +49,7 @@ KAPPA = "kappa"
 
 # -- bases -----------------------------------------------------------------------------------------
 
-type LossLaw = Any
+type LossLaw = Untyped
 """The bases' law, of N and D alone: a `Law`, whose module imports this one."""
 
 
@@ -160,18 +160,17 @@ class Step(ABC):
 
     @property
     @abstractmethod
+    def covariates_of(self) -> dict[str, tuple[str, ...]]:
+        """Covariates that each parameter acts along, by its symbol in paper coordinates."""
+
+    @property
     def parameters(self) -> tuple[str, ...]:
-        """Symbols of its parameters in paper coordinates."""
+        return tuple(self.covariates_of)
 
     @property
     def local(self) -> tuple[str, ...]:
         """Names of its parameters in reference coordinates."""
         return tuple(f"{name}_ref" if name == self.leading else name for name in self.parameters)
-
-    @property
-    @abstractmethod
-    def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        """Covariates that each parameter, or its reference coordinate, acts along."""
 
     def varying(self, same: Collection[str], coefficients: Collection[str]) -> Self | None:
         """The step of rows that are the `same` in some columns, in a law of some terms."""
@@ -185,7 +184,7 @@ class Step(ABC):
         """Covariates beside those of the terms, each of shape (rows,)."""
         return {}
 
-    def effective(self, p: Values, x: Values, xp: Namespace) -> Values:
+    def effective[A: Array](self, p: Values, x: Named[A], xp: Namespace) -> Named[A]:
         """Covariates as floor and terms count them."""
         return x
 
@@ -201,15 +200,15 @@ class Step(ABC):
         """The leading parameter in reference coordinates less that of the paper."""
         return 0.0
 
-    def amounts(self, p: Values, at: Values) -> dict[str, Array]:
+    def amounts[A: Array](self, p: Named[A], at: Values) -> dict[str, A]:
         """What it changes of amounts at `at` that are still as in reference coordinates."""
         return {}
 
-    def rescale(self, p: Values, at: Values) -> dict[str, Array]:
+    def rescale[A: Array](self, p: Named[A], at: Values) -> dict[str, A]:
         """What it changes from amounts to paper coordinates."""
         return {self.leading: p[self.leading] - self.shift(p, at)} if self.leading else {}
 
-    def to_reference(self, p: Values, at: Values) -> dict[str, Array]:
+    def to_reference[A: Array](self, p: Named[A], at: Values) -> dict[str, A]:
         """What it changes from paper to reference coordinates, with amounts of the terms."""
         return {self.leading: p[self.leading] + self.shift(p, at)} if self.leading else {}
 
@@ -231,8 +230,6 @@ class Coupling(Step):
     along: Mapping[str, tuple[str, ...]]  # covariates of each term, by its coefficient
     added: bool = False
 
-    parameters = (KAPPA,)
-
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
         return {KAPPA: tuple(dict.fromkeys(sum(self.along.values(), ())))}
@@ -251,13 +248,13 @@ class Coupling(Step):
         return parts, by | {name: joined * (roots[name] / whole) for name in by if name in roots}
 
     # Neither the sum at the reference point nor the slopes there depend on kappa.
-    def amounts(self, p: Values, at: Values) -> dict[str, Array]:
+    def amounts[A: Array](self, p: Named[A], at: Values) -> dict[str, A]:
         whole = sum(p[name] for name in self.along)
         return {name: whole * (p[name] / whole) ** p[KAPPA] for name in self.along}
 
-    def to_reference(self, p: Values, at: Values) -> dict[str, Array]:
+    def to_reference[A: Array](self, p: Named[A], at: Values) -> dict[str, A]:
         roots = {name: p[name] ** (1 / p[KAPPA]) for name in self.along}
-        whole = sum(roots.values())
+        whole: Untyped = sum(roots.values())
         return {name: whole ** (p[KAPPA] - 1) * root for name, root in roots.items()}
 
     def latex(self, parts: dict[str, str]) -> dict[str, str]:
@@ -295,25 +292,19 @@ class Departure(Step):
         return self.onset
 
     @property
-    def parameters(self) -> tuple[str, ...]:
-        along = self.along.values()
-        names = (self.exponent, self.fresh, self.onset, *along, self.share, self.base, self.rise)
-        return tuple(name for name in names if name)
-
-    @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        along: dict[str, tuple[str, ...]] = {n: (covariate,) for covariate, n in self.along.items()}
-        along |= dict.fromkeys((self.onset, f"{self.onset}_ref"), ("tokens",))
-        along[self.exponent] = "tokens", "start"
-        others = {self.fresh: ("fresh",), self.share: ("mixed",), self.base: ("deviation",)}
-        others[self.rise] = ("own",)
-        return along | {name: covariates for name, covariates in others.items() if name}
+        rows = (
+            (self.exponent, ("tokens", "start")), (self.fresh, ("fresh",)),
+            (self.onset, ("tokens",)), *((name, (c,)) for c, name in self.along.items()),
+            (self.share, ("mixed",)), (self.base, ("deviation",)), (self.rise, ("own",)),
+        )  # fmt: skip
+        return {name: covariates for name, covariates in rows if name}
 
     def varying(self, same: Collection[str], coefficients: Collection[str]) -> Self:
         along = {c: name for c, name in self.along.items() if c not in same}
-        parts = {"fresh": "replay", "share": "replay", "base": "base_loss"}
-        none: dict[str, Any] = {part: "" for part, column in parts.items() if column in same}
-        return replace(self, along=along, **none)
+        parts = (self.fresh, "replay"), (self.share, "replay"), (self.base, "base_loss")
+        fresh, share, base = (("" if column in same else name) for name, column in parts)
+        return replace(self, along=along, fresh=fresh, share=share, base=base)
 
     def of_role(self, role: str) -> Self:
         return self if role == "source" else replace(self, rise="")
@@ -327,17 +318,18 @@ class Departure(Step):
         return sum(p[name] * at[covariate] for covariate, name in self.along.items()) - at["tokens"]
 
     # The formula has the onset of paper coordinates.
-    def amounts(self, p: Values, at: Values) -> dict[str, Array]:
+    def amounts[A: Array](self, p: Named[A], at: Values) -> dict[str, A]:
         return super().rescale(p, at)
 
-    def rescale(self, p: Values, at: Values) -> dict[str, Array]:
+    def rescale[A: Array](self, p: Named[A], at: Values) -> dict[str, A]:
         return {}
 
     def remaining(self, p: Values, x: Values, xp: Namespace) -> Array:
         onset = p[self.onset] + sum(p[name] * x[c] for c, name in self.along.items())
         u = x["tokens"] - onset
         u = u + p[self.fresh] * x["fresh"] if self.fresh else u
-        return xp.exp(-p[self.exponent] * xp.log1p(xp.exp(u)))
+        left: Array = xp.exp(-p[self.exponent] * xp.log1p(xp.exp(u)))
+        return left
 
     def act(self, loss: Loss, p: Values, x: Values, at: Values, xp: Namespace) -> Loss:
         left, factor, core = self.remaining(p, x, xp), self.factor(p, x, at, xp), total(loss[0])
@@ -385,19 +377,17 @@ class Factor(Step, Deviation):
         return cls({c: f"{cls.leading}_{SYMBOLS[c]}" for c in cls.along if COLUMN[c] in columns})
 
     @property
-    def parameters(self) -> tuple[str, ...]:
-        return (self.leading, *self.slopes.values())
-
-    @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        along = dict.fromkeys((*self.parameters, *self.local), self.marks)
-        return along | {name: (*self.marks, covariate) for covariate, name in self.slopes.items()}
+        slopes = {name: (*self.marks, covariate) for covariate, name in self.slopes.items()}
+        return {self.leading: self.marks, **slopes}
 
     def shift(self, p: Values, at: Values) -> Array:
-        return sum(p[name] * at[covariate] for covariate, name in self.slopes.items())
+        return sum((p[name] * at[covariate] for covariate, name in self.slopes.items()), 0.0)
 
     def factor(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        return xp.exp(self.value(p, {**x, "tokens": x.get("seen", x["tokens"])}, at, xp))
+        seen = {**x, "tokens": x.get("seen", x["tokens"])}
+        factor: Array = xp.exp(self.value(p, seen, at, xp))
+        return factor
 
     def act(self, loss: Loss, p: Values, x: Values, at: Values, xp: Namespace) -> Loss:
         factor = self.factor(p, x, at, xp)
@@ -448,8 +438,8 @@ class Tuning(Factor):
     typical: ClassVar[Mapping[str, float]] = {RATE_COST: 0.02}
 
     @property
-    def parameters(self) -> tuple[str, ...]:
-        return (RATE_COST, *super().parameters)
+    def covariates_of(self) -> dict[str, tuple[str, ...]]:
+        return {RATE_COST: self.marks, **super().covariates_of}
 
     def covariates(self, frame: pd.DataFrame, token_unit: float) -> dict[str, Floats]:
         if RATE_COLUMN not in frame:
@@ -463,13 +453,14 @@ class Tuning(Factor):
     def shift(self, p: Values, at: Values) -> Array:
         return super().shift(p, at) - at[RATE_COLUMN]
 
-    def best(self, p: Values, x: Values, at: Values) -> Array:
+    def best(self, p: Values, x: Values, at: Values) -> Untyped:
         """Log of the best rate."""
         drift = sum(p[name] * (x[c] - at[c]) for c, name in self.slopes.items())
         return at[RATE_COLUMN] + p[BEST_RATE] + drift
 
     def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        return p[RATE_COST] * x[RATED_COLUMN] * (x[RATE_COLUMN] - self.best(p, x, at)) ** 2
+        best: Array = self.best(p, x, at)
+        return p[RATE_COST] * x[RATED_COLUMN] * (x[RATE_COLUMN] - best) ** 2
 
 
 @dataclass(frozen=True)
@@ -489,7 +480,6 @@ class Repetition(Step):
     called_by, distinct, name = UNIQUE, 1, "repetition"
     words = "worth of repeated tokens"
     of_covariates = True
-    parameters = (REPEATS,)
     priors: ClassVar[Mapping[str, Prior]] = {REPEATS: Prior("LogNormal", median=10, sigma=1)}
     # The number for the reference point, and where deviations count tokens.
     typical: ClassVar[Mapping[str, float]] = {REPEATS: 10.0}
@@ -504,7 +494,7 @@ class Repetition(Step):
         replay = frame["replay"].to_numpy(float) if "replay" in frame else np.zeros(len(frame))
         return {"unique": until_repeated(frame[UNIQUE].to_numpy(float) / token_unit, replay)}
 
-    def effective(self, p: Values, x: Values, xp: Namespace) -> Values:
+    def effective[A: Array](self, p: Values, x: Named[A], xp: Namespace) -> Named[A]:
         if "unique" not in x:
             return x
         unique = xp.minimum(x["unique"], x["tokens"])

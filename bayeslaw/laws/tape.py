@@ -19,12 +19,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 from scipy import special
 
-from bayeslaw.common.arrays import Floats, Ints, Namespace
+from bayeslaw.common.arrays import Array, Floats, Ints, Namespace, Untyped
 
 type Shape = tuple[int, int]
 
@@ -49,7 +48,7 @@ class Tape:
     """Values in the order of evaluation, each once."""
 
     nodes: list["Node"] = field(default_factory=list)
-    known: dict[Any, "Node"] = field(default_factory=dict)
+    known: dict[object, "Node"] = field(default_factory=dict)
     inputs: dict[str, "Node"] = field(default_factory=dict)
     arrays: list[Floats] = field(default_factory=list)
     named: dict[str, "Node"] = field(default_factory=dict)  # constants that a program can replace
@@ -59,7 +58,7 @@ class Tape:
         self.inputs[name] = self.apply(INPUT, shape=(1, size), detail=name)
         return self.inputs[name]
 
-    def constant(self, value: Any, name: str = "") -> "Node":
+    def constant(self, value: float | Floats | Ints, name: str = "") -> "Node":
         """A number, or an array, which is never merged with an equal one."""
         if np.ndim(value) == 0:
             return self.apply(CONSTANT, shape=(1, 1), detail=float(value))
@@ -71,12 +70,14 @@ class Tape:
             self.named[name] = node
         return node
 
-    def index(self, columns: Any, count: int) -> tuple[int, int]:
+    def index(self, columns: Ints | list[int], count: int) -> tuple[int, int]:
         """An index of columns, of which there are `count`, for `gather` and `scatter`."""
         self.indices.append(np.asarray(columns, np.int64))
         return len(self.indices) - 1, count
 
-    def apply(self, kind: int, *of: "Node", shape: Any = None, detail: Any = None) -> "Node":
+    def apply(
+        self, kind: int, *of: "Node", shape: Shape | None = None, detail: Untyped = None
+    ) -> "Node":
         """The value of an operation; by default its shape is that to which arguments broadcast."""
         key = kind, tuple(node.place for node in of), shape, detail
         if key not in self.known:
@@ -133,7 +134,7 @@ class Node:
     shape: Shape
     # The name of an input, a constant or the place of its array, the first number of a view, which
     # arguments of a matrix product are transposed, or an index and how many columns it is of.
-    detail: Any
+    detail: Untyped
     __array_ufunc__ = None
 
     @property
@@ -196,7 +197,7 @@ class Node:
 
 # -- element by element ----------------------------------------------------------------------------
 
-VALUES: dict[int, Callable[[Any, Any, Namespace], Any]] = {
+VALUES: dict[int, Callable[[Untyped, Untyped, Namespace], Untyped]] = {
     ADD: lambda a, b, xp: a + b,
     SUBTRACT: lambda a, b, xp: a - b,
     MULTIPLY: lambda a, b, xp: a * b,
@@ -257,8 +258,8 @@ def spread(x: Node, shape: Shape) -> Node:
     return x if x.shape == shape else x.tape.apply(SPREAD, x, shape=shape)
 
 
-def _one(kind: int, plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def apply(x: Any) -> Any:
+def _one(kind: int, plain: Callable[[Untyped], Untyped]) -> Callable[[Untyped], Untyped]:
+    def apply(x: Untyped) -> Untyped:
         if not isinstance(x, Node):
             return plain(x)
         return x.tape.constant(plain(x.number)) if x.number is not None else x.tape.apply(kind, x)
@@ -270,12 +271,12 @@ _exp, _log, _tanh = _one(EXP, np.exp), _one(LOG, np.log), _one(TANH, np.tanh)
 _log1p = _one(LOG1P, np.log1p)
 
 
-def _maximum(a: Any, b: Any) -> Any:
+def _maximum(a: Untyped, b: Untyped) -> Untyped:
     nodes = isinstance(a, Node) or isinstance(b, Node)
     return _operate(MAXIMUM, a, b) if nodes else np.maximum(a, b)
 
 
-def _sum(x: Any) -> Any:
+def _sum(x: Untyped) -> Untyped:
     if not isinstance(x, Node):
         return np.sum(x, axis=-1, keepdims=True)
     return product(x, x.tape.constant(1.0), x.shape, (1, 1))
@@ -304,9 +305,11 @@ def _needed(nodes: tuple[Node, ...]) -> list[Node]:
     return nodes[0].tape.needed(nodes)
 
 
-def evaluate(nodes: Sequence[Node], value_of: Callable[[str], Any], xp: Namespace) -> list[Any]:
+def evaluate(
+    nodes: Sequence[Node], value_of: Callable[[str], Array], xp: Namespace
+) -> list[Untyped]:
     """Values of a law's formulas over an array namespace, given those of inputs by name."""
-    values: dict[Node, Any] = {}
+    values: dict[Node, Untyped] = {}
     for node in _needed(tuple(nodes)):
         if node.kind in (INPUT, CONSTANT):
             values[node] = value_of(node.detail) if node.kind == INPUT else node.detail

@@ -22,19 +22,17 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 
-from bayeslaw.common.arrays import Namespace, Tensor
+from bayeslaw.common.arrays import Array, Floats, Namespace, Untyped
 from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.laws.tape import CONSTANT, EXP, MULTIPLY, Node, Tape, evaluate
 from bayeslaw.laws.tape import FUNCTIONS as F
 from bayeslaw.tables.covariates import TABLE, Covariate
 
-type Array = Tensor
-"""NumPy array, PyTensor variable, or number."""
-type Values = Mapping[str, Array]
+type Named[A] = Mapping[str, A]
+type Values = Named[Array]
 
 SYMBOLS = {
     **{c: row.symbol for c, row in TABLE.items()}, "barrier": r"(r+\varepsilon)", "share": "r",
@@ -145,8 +143,8 @@ class Term:
         p = dict.fromkeys(self.exponents, 0.5) | {self.leading: 1.0, depth: 0.3, rate: 0.7}
         at = dict.fromkeys(COLUMN, 0.4) | {"ptpp": 1.5}
         factor = 1 - 0.3 / (1 + math.exp(-0.7 * 1.5))
-        own = {depth, rate} <= {*self.exponents} and self.local_exponent(p, at, np)
-        return math.isclose(float(own), factor, rel_tol=1e-9)
+        own = {depth, rate} <= {*self.exponents}
+        return own and math.isclose(self.local_exponent(p, at, np), factor, rel_tol=1e-9)
 
     @cached_property
     def covariates(self) -> tuple[str, ...]:
@@ -212,7 +210,7 @@ class Term:
         """Derivative of the log along a covariate."""
         return self._by(self._node_of(covariate))
 
-    def _values(self, nodes: Sequence[Node], p: Values, x: Values, xp: Namespace) -> list[Array]:
+    def _values(self, nodes: Sequence[Node], p: Values, x: Values, xp: Namespace) -> list[Untyped]:
         logs = self._logs
         return evaluate(nodes, lambda name: x[logs[name]] if name in logs else p[name], xp)
 
@@ -263,9 +261,10 @@ class Term:
                 return name, float(sign)
         return "", 0.0
 
-    def slope_along(self, covariate: str, p: Values, at: Values, xp: Namespace) -> Array:
+    def slope_along[A: Array](self, covariate: str, p: Named[A], at: Values, xp: Namespace) -> A:
         """Derivative of the log along a covariate, at `at`."""
-        return self._values([self._along(covariate)], p, at, xp)[0]
+        slope: A = self._values([self._along(covariate)], p, at, xp)[0]
+        return slope
 
     def log_ratio(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Log of the term at `x` over its value at `at`; at `ORIGIN`, over its coefficient.
@@ -274,10 +273,10 @@ class Term:
         numbers too, for derivatives. `xp` has the functions of these.
         """
         log = [self._parsed]
-        (here,) = self._values(log, p, x, xp)
+        here: Array = self._values(log, p, x, xp)[0]
         return here if at is ORIGIN else here - self._values(log, p, at, xp)[0]
 
-    def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Array]:
+    def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Floats]:
         """Derivative of `log_ratio` by each exponent."""
         nodes = [self._by(name) for name in self.exponents]
         slopes = self._values(nodes, p, x, np)
@@ -286,11 +285,12 @@ class Term:
             slopes = [value - other for value, other in zip(slopes, there, strict=True)]
         return dict(zip(self.exponents, slopes, strict=True))
 
-    def local_exponent(self, p: Values, at: Values, xp: Namespace) -> Array:
+    def local_exponent[A: Array](self, p: Named[A], at: Values, xp: Namespace) -> A:
         """Minus the derivative of the log along the leading covariate, at `at`."""
-        return self._values([self._slope], p, at, xp)[0]
+        exponent: A = self._values([self._slope], p, at, xp)[0]
+        return exponent
 
-    def to_local(self, p: Values, at: Values, xp: Namespace) -> dict[str, Array]:
+    def to_local[A: Array](self, p: Named[A], at: Values, xp: Namespace) -> dict[str, A]:
         """Exponents in reference coordinates from the paper's."""
         q = {name: p[name] for name in self.exponents}
         if self.stated:
@@ -298,7 +298,7 @@ class Term:
             q = {self.local: offset + factor * q.pop(self.leading)} | q
         return q
 
-    def from_local(self, q: Values, at: Values, xp: Namespace) -> dict[str, Array]:
+    def from_local[A: Array](self, q: Named[A], at: Values, xp: Namespace) -> dict[str, A]:
         """The paper's exponents from those in reference coordinates."""
         p = {name: q[name] for name in self.exponents[1:]}
         leading = q[self.local]
@@ -382,14 +382,14 @@ def _node_name(row: Covariate) -> str:
     return f"log({row.name})" if row.logged else row.name
 
 
-def _read(node: ast.expr, tape: Tape, guarded: bool, amounts: Mapping[str, str]) -> Any:
+def _read(node: ast.expr, tape: Tape, guarded: bool, amounts: Mapping[str, str]) -> Untyped:
     """A node of the tape; `amounts` are the names of the logs of covariates."""
 
     def named(name: str) -> Node:
         return tape.inputs.get(name) or tape.input(name)
 
-    def read(each: ast.expr) -> Any:
-        return _read(each, tape, guarded, amounts)
+    def read(part: ast.expr) -> Untyped:
+        return _read(part, tape, guarded, amounts)
 
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
@@ -418,7 +418,7 @@ def _read(node: ast.expr, tape: Tape, guarded: bool, amounts: Mapping[str, str])
     )
 
 
-def _applied(kind: str, a: Node, b: Node | None = None) -> Any:
+def _applied(kind: str, a: Node, b: Node | None = None) -> Untyped:
     """An operator or a function of nodes.
 
     A power of covariates is one exponential: D/(N*P) is exp(log D - (log N + log P)), which cannot
@@ -481,17 +481,22 @@ def _parameters(text: str, own: tuple[Covariate, ...]) -> list[str]:
 
 
 def _partners(node: ast.AST, own: tuple[Covariate, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Each name of a formula, with the covariates of the product that it stands in."""
+    """Each name of a formula, with the covariates of the product or function that it stands in."""
+
+    def within(node: ast.AST) -> tuple[str, ...]:
+        names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        covariates = LETTERS | {row.name: row.name for row in own}
+        return tuple(c for letter, c in covariates.items() if letter in names)
+
     product = node
     while isinstance(node, ast.UnaryOp):
         node = node.operand
     if isinstance(node, ast.Call) or _sum(node):
+        inside = within(node) if isinstance(node, ast.Call) else ()
         for child in ast.iter_child_nodes(node):
-            yield from _partners(child, own)
+            yield from ((name, along or inside) for name, along in _partners(child, own))
         return
-    names = {n.id for n in ast.walk(product) if isinstance(n, ast.Name)}
-    covariates = LETTERS | {row.name: row.name for row in own}
-    along = tuple(c for letter, c in covariates.items() if letter in names)
+    along = within(product)
     factors = [node]
     while factors:
         match factors.pop():

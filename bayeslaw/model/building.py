@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from bayeslaw.common.arrays import Model, Tensor
+from bayeslaw.common.arrays import Model, Untyped
 from bayeslaw.laws.priors import FLOOR, Prior
 from bayeslaw.model.noise import LENGTH, innovations
 from bayeslaw.model.spec import Data
@@ -57,10 +57,10 @@ def build(data: Data) -> Model:
     return model
 
 
-def _loss_of(priors: Mapping[str, Prior]) -> Callable[[Tensor, Tensor], Tensor]:
+def _loss_of(priors: Mapping[str, Prior]) -> Callable[[Untyped, Untyped], Untyped]:
     """The loss at the reference point, given the sum of the terms, by the prior of the floor."""
 
-    def loss(terms: Tensor, size: Tensor) -> Tensor:
+    def loss(terms: Untyped, size: Untyped) -> Untyped:
         if FLOOR in priors:
             return terms / (1.0 - priors[FLOOR].dist())
         return terms + priors["E"].dist()

@@ -20,17 +20,17 @@ other, and have coordinates in which a posterior is closer to a normal distribut
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from bayeslaw.common.arrays import Tensor
+from bayeslaw.common.arrays import Array, Untyped
 from bayeslaw.laws.deviations import Linear
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import FLOOR, Prior
 from bayeslaw.laws.steps import KAPPA, Coupling
 from bayeslaw.laws.tape import FUNCTIONS as F
-from bayeslaw.laws.terms import Term, Values, column_of
+from bayeslaw.laws.terms import Named, Term, Values, column_of
 from bayeslaw.model.noise import LENGTH
 from bayeslaw.model.spec import Data, Spec
 
@@ -40,20 +40,17 @@ LITTLE_NATS = 0.15
 SMALL_RATE = 0.1
 """Rate below which a gate hardly changes with P, and its coordinate is linear."""
 
-type Pair = tuple[Tensor, Tensor]
-"""A value, and the log of its derivative by the coordinate or of a density."""
 
-
-def parameters(spec: Spec, at: Values, z: Values) -> tuple[dict[str, Any], Tensor]:
+def parameters[A: Array](spec: Spec, at: Values, z: Named[A]) -> tuple[dict[str, A], A]:
     """Parameters of a spec that are no weights, and the log density of their priors."""
     law, priors = spec.law, spec.priors
     gated = {n: t for t in law.terms for n in _gate(t, priors)}
     coupled = [KAPPA] if law.step(Coupling) else []
     dependent = {"L_ref", *coupled, *normal_coefficients(spec), *gated}
     dependent |= {term.local for term in _divided(law)} | {*_factors(spec)}
-    q: dict[str, Tensor] = {}
+    q: dict[str, Untyped] = {}
     # Log derivative of L_ref, which is exp(z) above its least value; see `_add_sizes`.
-    log: Tensor = z["L_ref"]
+    log: Untyped = z["L_ref"]
     for name in (name for name in law.coordinates if name not in dependent):
         q[name], part = on_the_line(priors[name].support, z[name])
         log = log + part + priors[name].log_density(q[name], F)
@@ -102,12 +99,30 @@ def _factors(spec: Spec) -> dict[str, _Factor]:
     return found
 
 
-def _add_sizes(q: dict[str, Tensor], log: Tensor, spec: Spec, at: Values, z: Values) -> Tensor:
-    """Add the loss at the reference point, leading exponents, and kappa; their part of `log`.
+def _add_sizes(q: dict[str, Array], log: Array, spec: Spec, at: Values, z: Values) -> Array:
+    """Add the loss L at the reference point, leading exponents, powers and kappa; the density.
 
-    The prior of a leading exponent bounds its term's size, that of the floor bounds the floor. What
-    the loss is above the least sizes is divided among the terms, in their order, and the floor.
-    Each takes a fraction of what it may have, but leaves no more than the later ones may have.
+    A term of slope s and exponent k has the size ``m = s / k`` at the reference point, in nats, so
+    bounds of the prior of k are bounds of m: ``least <= m <= least + width``. The prior of the
+    floor ``m_0`` bounds it likewise; bounds of its share of the loss are times L. With S the
+    logistic function, and sums over the terms and the floor::
+
+        L    = least L + exp(z_L)                or + span S(z_L), if all widths are finite
+        left = L - sum of least
+        for each term i, in the order of the law:
+            more = max(left - sum of widths of later terms and the floor, 0)
+            free = min(left, width_i) - more
+            m_i  = least_i + more + free S(z_i)  so that k_i = s_i / m_i
+            left = left - (m_i - least_i)
+        m_0  = least_0 + left
+
+    Sizes are positive and add up to L, which the data determine. `more` is what later sizes have
+    no room for. The log density gets the logs of dL / dz_L and of
+    ``|dk_i / dz_i| = s_i free S(z_i) (1 - S(z_i)) / m_i^2``.
+
+    A power f of a covariate in a term of size m has ``z = f c - w m / c``, ``c = sqrt(m^2 + e^2)``
+    with e = `LITTLE_NATS`, where w is how fast the rest of the loss changes along the covariate.
+    Kappa has ``z = log(kappa) / share``, the share of L that the coupled terms have.
     """
     law, priors, divided = spec.law, spec.priors, _divided(spec.law)
     factors = _factors(spec)
@@ -115,10 +130,10 @@ def _add_sizes(q: dict[str, Tensor], log: Tensor, spec: Spec, at: Values, z: Val
     relative = FLOOR in priors
     low, high = priors[FLOOR if relative else "E"].support
     low, most = max(low, 0.0), math.inf if relative and high == 1 else high
-    slope: dict[str, Tensor] = {}
-    size: dict[str, Tensor] = {}
-    least: dict[str, Tensor] = {}
-    widths: dict[str, Tensor] = {}  # most size less the least, or None
+    slope: dict[str, Array] = {}
+    size: dict[str, Array] = {}
+    least: dict[str, Array] = {}
+    widths: dict[str, Array | None] = {}  # most size less the least, or None
     for term in law.terms:
         name = term.coefficient
         if term not in divided:
@@ -131,7 +146,7 @@ def _add_sizes(q: dict[str, Tensor], log: Tensor, spec: Spec, at: Values, z: Val
         least[name] = 0.0 if math.isinf(top) else slope[name] / top
         widths[name] = slope[name] / bottom - least[name] if bottom > 0 else None
 
-    def loss_of(floor: float, terms: Tensor) -> Tensor:
+    def loss_of(floor: float, terms: Array) -> Array:
         return terms / (1.0 - floor) if relative else terms + floor
 
     terms = sum([*least.values(), *size.values()], 0.0)
@@ -148,13 +163,14 @@ def _add_sizes(q: dict[str, Tensor], log: Tensor, spec: Spec, at: Values, z: Val
     later = [*widths.values(), (most - low) * nats if math.isfinite(most) else None]
     left = loss - least_floor - terms
     for term in divided:
-        name, own = term.coefficient, later.pop(0)
-        rest = _total(later)
-        more = 0.0 if rest is None else F.maximum(left - rest, 0.0)
-        free = (left if own is None else F.minimum(own, left)) - more
-        inverse = slope[name] / free * (1 + F.exp(-z[term.local]))
-        beside = inverse / slope[name] * (least[name] + more)
-        q[term.local] = inverse / (1 + beside)
+        name, width = term.coefficient, later.pop(0)
+        room = _total(later)
+        more = 0.0 if room is None else F.maximum(left - room, 0.0)
+        free = (left if width is None else F.minimum(width, left)) - more
+        # Written so that nothing cancels: s / (free S), and least + more over free S.
+        steepest = slope[name] / free * (1 + F.exp(-z[term.local]))
+        beside = steepest / slope[name] * (least[name] + more)
+        q[term.local] = steepest / (1 + beside)
         log = log + F.log(slope[name] / free) - z[term.local] - 2 * F.log1p(beside)
         log = log + priors[term.local].log_density(q[term.local], F)
         size[name] = slope[name] / q[term.local]
@@ -174,15 +190,20 @@ def _add_sizes(q: dict[str, Tensor], log: Tensor, spec: Spec, at: Values, z: Val
     return log + log_prior_of_floor(priors, least_floor + left, loss)
 
 
-def _total(parts: Iterable[Tensor]) -> Tensor:
+def _total(parts: Iterable[Array | None]) -> Array | None:
     """Their sum, or None if one is None, which stands for no bound."""
-    known = list(parts)
-    return None if any(part is None for part in known) else sum(known, 0.0)
+    total: Array = 0.0
+    for part in parts:
+        if part is None:
+            return None
+        total = total + part
+    return total
 
 
-def _where_positive(x: Tensor) -> Tensor:
+def _where_positive(x: Array) -> Array:
     """0 where x is positive, and elsewhere minus infinity."""
-    return F.log((x > 0.0) * 1.0)
+    log: Array = F.log((x > 0.0) * 1.0)
+    return log
 
 
 def normal_coefficients(spec: Spec) -> dict[str, Prior]:
@@ -198,7 +219,7 @@ def _other_parameters(spec: Spec) -> list[str]:
     return names + [f"tau_{level}" for level in spec.effects]
 
 
-def log_prior_of_floor(priors: Mapping[str, Prior], floor: Tensor, loss: Tensor) -> Tensor:
+def log_prior_of_floor(priors: Mapping[str, Prior], floor: Array, loss: Array) -> Array:
     """Log prior density of the floor in nats, given the term sizes, up to a constant.
 
     `loss` is the loss at the reference point.
@@ -208,7 +229,8 @@ def log_prior_of_floor(priors: Mapping[str, Prior], floor: Tensor, loss: Tensor)
     # The floor is its share over what is left of it times the term sizes, so its density is that
     # of the share times ``(1 - share) / loss``.
     share = floor / loss
-    return priors[FLOOR].log_density(share, F) + F.log(1.0 - share) - F.log(loss)
+    log: Array = priors[FLOOR].log_density(share, F) + F.log(1.0 - share) - F.log(loss)
+    return log
 
 
 def _gate(term: Term, priors: Mapping[str, Prior]) -> tuple[str, ...]:
@@ -221,8 +243,8 @@ def _gate(term: Term, priors: Mapping[str, Prior]) -> tuple[str, ...]:
 
 
 def _add_gate(
-    q: dict[str, Tensor], term: Term, priors: Mapping[str, Prior], at: Values, z: Values
-) -> Tensor:
+    q: dict[str, Array], term: Term, priors: Mapping[str, Prior], at: Values, z: Values
+) -> Array:
     """Add depth and rate of a gate; the log density of their priors.
 
     At the reference point the factor ``1 - depth s`` of the exponent, s the gate there, falls by
@@ -232,23 +254,25 @@ def _add_gate(
     of_depth, of_rate = term.gated
     # A hyperbolic sine: linear about a rate of zero, logarithmic on both sides of it.
     up = F.exp(z[of_rate])
-    rate = q[of_rate] = 0.5 * SMALL_RATE * (up - 1 / up)
-    log = F.log(0.5 * SMALL_RATE * (up + 1 / up))
+    rate: Array = 0.5 * SMALL_RATE * (up - 1 / up)
+    log: Array = F.log(0.5 * SMALL_RATE * (up + 1 / up))
     gate, rest = F.sigmoid(rate * at["ptpp"]), F.sigmoid(-rate * at["ptpp"])
     y = z[of_depth] - (0.5 * F.log(rate * rate + SMALL_RATE**2) - F.softplus(-rate * at["ptpp"]))
     u = F.sigmoid(y)
-    depth = q[of_depth] = u / (rest + gate * u)
+    depth: Array = u / (rest + gate * u)
+    q |= {of_rate: rate, of_depth: depth}
     log = log - F.softplus(y) - F.softplus(-y) + F.log(rest) - 2 * F.log(rest + gate * u)
     return log + priors[of_rate].log_density(rate, F) + priors[of_depth].log_density(depth, F)
 
 
-def on_the_line(support: tuple[float, float], z: Tensor) -> Pair:
+def on_the_line[A: Array](support: tuple[float, float], z: A) -> tuple[A, A | float]:
     """A value within a support, and the log of its derivative by its coordinate."""
     low, high = support
     if math.isinf(high):
         return (z, 0.0) if math.isinf(low) else (F.exp(z), z)
-    share = F.sigmoid(z)
-    return low + (high - low) * share, F.log(share) + F.log(1.0 - share)
+    share: A = F.sigmoid(z)
+    log: A = F.log(share) + F.log(1.0 - share)
+    return low + (high - low) * share, log
 
 
 def start(data: Data) -> dict[str, float]:

@@ -8,11 +8,11 @@ sampled as standard normals as they are. The same density as a PyMC model is
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.arrays import Floats, Ints, Untyped
 from bayeslaw.laws.deviations import WHOLE, Linear, Walk
 from bayeslaw.laws.tape import FUNCTIONS as F
 from bayeslaw.laws.tape import Node, Tape, gather, scatter, spread, stack
@@ -142,14 +142,14 @@ class _Builder:
 
     def __init__(self, data: Data) -> None:
         self.data, self.tape, self.count = data, Tape(), len(data)
-        self.q: dict[str, Any] = {}
+        self.q: dict[str, Node] = {}
         # Of correlated errors: the row before each in its run, and the correlation with its error.
         self.order: tuple[Ints, Node] | None = None
         self.blocks: list[Block] = []
         self.scales: list[Node] = []  # of the weights
         self.weights: list[Weight] = []
         # The level with most groups: of each row the group, the scale, and the effects.
-        self.level: tuple[Ints, Any, list[Weight]] = np.zeros(0, np.int64), 0.0, []
+        self.level: tuple[Ints, Node, list[Weight]] = np.zeros(0, np.int64), self.node(0.0), []
         # Of effects that are sampled as they are: the scale, and of each row the place.
         self.others: list[tuple[Node, Ints]] = []
         self.effects: list[Weight] = []
@@ -203,16 +203,18 @@ class _Builder:
         )
         return density.copy().whitened_at(point)
 
-    def node(self, value: Any) -> Node:
+    def node(self, value: Node | float | Floats) -> Node:
         return value if isinstance(value, Node) else self.tape.constant(value)
 
-    def of_rows(self, value: Any) -> Node:
+    def of_rows(self, value: Node | float) -> Node:
         """A value for each row."""
         return spread(self.node(value), (1, self.count))
 
     # -- whitening ------------------------------------------------------------------------------
 
-    def whiten(self, r: Node, eps: Node, eps_level: Node | None) -> tuple[Any, ...]:
+    def whiten(
+        self, r: Node, eps: Node, eps_level: Node | None
+    ) -> tuple[Node, Node | None, Node, Node]:
         """Weights, effects of the level, independent errors, and the log density of the first two.
 
         `r` is the measured log loss less that of the law.
@@ -262,27 +264,28 @@ class _Builder:
             first += len(columns)
         return fixed, stack(sizes, 1)
 
-    def likelihood(self, errors: Node) -> Any:
+    def likelihood(self, errors: Node) -> Node:
         """Log density of independent errors."""
         sigma = self.q["sigma"]
         if self.order:
             sigma = innovation_scale(sigma, self.order[1], F)
-        return F.sum(self.data.spec.likelihood.log_density(errors, sigma, self.q))
+        density: Node = F.sum(self.data.spec.likelihood.log_density(errors, sigma, self.q))
+        return density
 
     # -- parts ----------------------------------------------------------------------------------
 
-    def law(self) -> Any:
+    def law(self) -> Node:
         """Log loss of the law, to which coefficients that are no weights are added."""
         data, at, q = self.data, self.data.at, self.q
         law, known = data.law, data.law.of_deviations(data.x)
         x = {name: self.tape.constant(data.x[name]) for name in law.covariate_names}
         # At zero: their columns follow as weights, in which the log loss is linear.
-        p = law.amounts({**q, **dict.fromkeys(normal_coefficients(data.spec), 0.0)}, at, F)
+        p = law.amounts(q | dict.fromkeys(normal_coefficients(data.spec), self.node(0.0)), at, F)
         loss, shares = law.without(Linear).stated(p, x, at, F)
-        log_loss = F.log(loss)
+        log_loss: Node = F.log(loss)
         seen = law.of_deviations(x, F)
         for each in law.deviations:
-            share = 1.0 if each.of == WHOLE else shares[each.of]
+            share: Untyped = 1.0 if each.of == WHOLE else shares[each.of]
             if isinstance(each, Walk):
                 columns = each.sd * np.asarray(each.columns(known, at))
                 weights = [Weight(each.steps, vector=True)] * len(columns)
@@ -296,12 +299,14 @@ class _Builder:
                 log_loss = log_loss + self.linear(step, step.local, data.x, 1.0)
         return log_loss
 
-    def linear(self, deviation: Linear, names: Sequence[str], x: Values, share: Any) -> Any:
+    def linear(
+        self, deviation: Linear, names: Sequence[str], x: Values, share: Node | float
+    ) -> Node:
         """Add the coefficients with normal priors as weights; what the rest, and means, add."""
-        total, normal = 0.0, normal_coefficients(self.data.spec)
+        total, normal = self.node(0.0), normal_coefficients(self.data.spec)
         for parameter, name in zip(deviation.parameters, names, strict=True):
-            column = deviation.column(parameter, x, self.data.at) * np.ones(self.count)
-            mean = self.q.get(name, 0.0)
+            column = np.ones(self.count) * np.asarray(deviation.column(parameter, x, self.data.at))
+            mean: Node | float = self.q.get(name, 0.0)
             if name in normal:
                 mean, sd = normal[name].kwargs.get("mu", 0.0), normal[name].kwargs.get("sigma", 1.0)
                 self.add(sd * column[None], share, 1.0, [Weight(name, mean=mean, sd=sd)])
@@ -309,7 +314,9 @@ class _Builder:
                 total = total + mean * share * self.tape.constant(column)
         return total
 
-    def add(self, columns: Floats, share: Any, scale: Any, weights: Sequence[Weight]) -> None:
+    def add(
+        self, columns: Floats, share: Node | float, scale: Node | float, weights: Sequence[Weight]
+    ) -> None:
         """Add weights to the log loss: with these columns, times a share of it and a scale."""
         share = self.node(share)
         # Columns that enter times one share are multiplied as one matrix.

@@ -80,15 +80,8 @@ def _longer(steps: Floats, count: int, name: str, seed: int) -> Floats:
 
 def deviating(law: Law, deviations: Sequence[Deviation], priors: Mapping[str, Prior]) -> Law:
     """The law with deviations along what varies, and with the priors of their parameters."""
-    kept = [each for each in (_varying(d, law) for d in deviations) if each]
-    names = {name for each in kept for name in each.parameters} | {KAPPA}
-    priors = {name: prior for name, prior in priors.items() if name in names}
-    return replace(
-        law,
-        deviations=tuple(kept),
-        priors={**law.priors, **priors},
-        bounds={**law.bounds, **{name: prior.support for name, prior in priors.items()}},
-    )
+    kept = [d for d in (_varying(deviation, law) for deviation in deviations) if d]
+    return law.deviating(kept, priors)
 
 
 def _varying(deviation: Deviation, law: Law) -> Deviation | None:

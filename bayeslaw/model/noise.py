@@ -13,14 +13,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.random import Generator
 from scipy.special import expit, ndtr, ndtri
 
-from bayeslaw.common.arrays import Floats, Ints, Namespace, Strings, Tensor
+from bayeslaw.common.arrays import Array, Floats, Ints, Namespace, Strings, Untyped
 from bayeslaw.common.defaults import AUTO, DELTA
 from bayeslaw.common.errors import FitError, TableError, argument, unknown
 from bayeslaw.common.formatting import kind_of
@@ -31,6 +31,7 @@ from bayeslaw.laws.terms import Values
 from bayeslaw.model.effects import labels
 
 type Shape = tuple[int, ...]
+type Draws = Mapping[str, Floats]
 
 DOF_FLOOR = 2.0
 """Least degrees of freedom: below about .4 a Student-t on few rows is unbounded as sigma -> 0."""
@@ -51,7 +52,7 @@ class Likelihood(ABC):
     """Default priors that no law file states."""
 
     @abstractmethod
-    def log_density(self, residual: Tensor, sigma: Tensor, q: Values, xp: Any = F) -> Tensor:
+    def log_density[A: Array](self, residual: A, sigma: Array, q: Values, xp: Namespace = F) -> A:
         """Log density of residuals of log loss; arguments broadcast, (draws, rows).
 
         `q` has the variables of `parameters`. They are arrays or nodes of a
@@ -59,28 +60,28 @@ class Likelihood(ABC):
         """
 
     @abstractmethod
-    def sample(self, rng: Generator, shape: Shape, sigma: Tensor, q: Values) -> Floats:
+    def sample(self, rng: Generator, shape: Shape, sigma: Floats, q: Draws) -> Floats:
         """Residuals of log loss, of the given shape; `sigma` and `q` broadcast to it."""
 
-    def information_variance(self, sigma: Tensor, q: Values) -> Tensor:
+    def information_variance[A: Array](self, sigma: A, q: Values) -> A:
         """Inverse of the Fisher information of one measurement about its location.
 
         By default ``sigma^2``, which is exact for normal noise.
         """
         return sigma**2
 
-    def even(self, residual: Tensor, q: Values, xp: Any = F) -> Tensor:
+    def even[A: Array](self, residual: A, q: Values, xp: Namespace = F) -> A:
         """Residuals over what skews their scale: far ones are equally likely on both sides."""
         return residual
 
     def observe(
-        self, mu: Tensor, sigma: Tensor, q: Values, observed: Tensor, dims: str | None = None
+        self, mu: Array, sigma: Array, q: Values, observed: Array, dims: str | None = None
     ) -> None:
         """Add the observed log losses to the PyMC model in context, as the variable `OBSERVED`."""
         import pymc as pm
         import pytensor.tensor as pt
 
-        def logp(value: Tensor, mu: Tensor, sigma: Tensor, *others: Tensor) -> Tensor:
+        def logp(value: Array, mu: Array, sigma: Array, *others: Array) -> Array:
             return self.log_density(value - mu, sigma, dict(zip(q, others, strict=True)), pt)
 
         def random(
@@ -108,24 +109,25 @@ class StudentT(Likelihood):
     parameters: ClassVar[Mapping[str, str]] = {"dof_above_floor": "dof"}
 
     def observe(
-        self, mu: Tensor, sigma: Tensor, q: Values, observed: Tensor, dims: str | None = None
+        self, mu: Array, sigma: Array, q: Values, observed: Array, dims: str | None = None
     ) -> None:
         import pymc as pm
 
         dof = pm.Deterministic("dof", DOF_FLOOR + q["dof_above_floor"])
         pm.StudentT(OBSERVED, nu=dof, mu=mu, sigma=sigma, observed=observed, dims=dims)
 
-    def log_density(self, residual: Tensor, sigma: Tensor, q: Values, xp: Any = F) -> Tensor:
+    def log_density[A: Array](self, residual: A, sigma: Array, q: Values, xp: Namespace = F) -> A:
         dof, u = q["dof_above_floor"] + DOF_FLOOR, residual / sigma
         one = xp.gammaln(0.5 * dof + 0.5) - xp.gammaln(0.5 * dof) - 0.5 * xp.log(dof * math.pi)
         # log1p keeps the digits where the square is tiny over many degrees of freedom.
-        return one - xp.log(sigma) - (0.5 * dof + 0.5) * xp.log1p(u * u / dof)
+        log: A = one - xp.log(sigma) - (0.5 * dof + 0.5) * xp.log1p(u * u / dof)
+        return log
 
-    def sample(self, rng: Generator, shape: Shape, sigma: Tensor, q: Values) -> Floats:
+    def sample(self, rng: Generator, shape: Shape, sigma: Floats, q: Draws) -> Floats:
         dof = np.broadcast_to(q["dof_above_floor"] + DOF_FLOOR, shape)
         return np.asarray(sigma * rng.standard_t(dof))
 
-    def information_variance(self, sigma: Tensor, q: Values) -> Tensor:
+    def information_variance[A: Array](self, sigma: A, q: Values) -> A:
         """``sigma^2 (dof + 3) / (dof + 1)``; the variance is larger and may be infinite.
 
         Lange, Little and Taylor, Journal of the American Statistical Association 84 (1989).
@@ -142,17 +144,18 @@ class Normal(Likelihood):
     words: ClassVar[str] = "Normal"
 
     def observe(
-        self, mu: Tensor, sigma: Tensor, q: Values, observed: Tensor, dims: str | None = None
+        self, mu: Array, sigma: Array, q: Values, observed: Array, dims: str | None = None
     ) -> None:
         import pymc as pm
 
         pm.Normal(OBSERVED, mu=mu, sigma=sigma, observed=observed, dims=dims)
 
-    def log_density(self, residual: Tensor, sigma: Tensor, q: Values, xp: Any = F) -> Tensor:
+    def log_density[A: Array](self, residual: A, sigma: Array, q: Values, xp: Namespace = F) -> A:
         u = residual / sigma
-        return -0.5 * u * u - xp.log(sigma) - 0.5 * math.log(2 * math.pi)
+        log: A = -0.5 * u * u - xp.log(sigma) - 0.5 * math.log(2 * math.pi)
+        return log
 
-    def sample(self, rng: Generator, shape: Shape, sigma: Tensor, q: Values) -> Floats:
+    def sample(self, rng: Generator, shape: Shape, sigma: Floats, q: Draws) -> Floats:
         return np.asarray(sigma * rng.standard_normal(shape))
 
 
@@ -172,15 +175,17 @@ class Huber(Likelihood):
         if not self.delta > 0:
             raise FitError(f"delta must be positive, not {self.delta!r}.")
 
-    def log_density(self, residual: Tensor, sigma: Tensor, q: Values, xp: Any = F) -> Tensor:
+    def log_density[A: Array](self, residual: A, sigma: Array, q: Values, xp: Namespace = F) -> A:
         r, k = xp.maximum(residual, -residual), self.delta / sigma
         # Quadratic up to delta and linear beyond, without a branch: a tape has none.
         near = xp.minimum(r, self.delta)
         loss = 0.5 * near**2 + self.delta * (r - near)
         inside = math.sqrt(2 * math.pi) * xp.erf(k / math.sqrt(2))
-        return -loss / sigma**2 - xp.log(sigma) - xp.log(inside + 2 / k * xp.exp(-0.5 * k**2))
+        scale = xp.log(inside + 2 / k * xp.exp(-0.5 * k**2))
+        log: A = -loss / sigma**2 - xp.log(sigma) - scale
+        return log
 
-    def sample(self, rng: Generator, shape: Shape, sigma: Tensor, q: Values) -> Floats:
+    def sample(self, rng: Generator, shape: Shape, sigma: Floats, q: Draws) -> Floats:
         """Residuals of log loss: a truncated normal inside, exponential tails outside."""
         k = np.broadcast_to(self.delta / np.asarray(sigma, float), shape)
         inside = math.sqrt(2 * math.pi) * (2 * ndtr(k) - 1)
@@ -194,7 +199,7 @@ class Huber(Likelihood):
             sigma * sign * np.where(rng.random(shape) * (inside + tail) < inside, core, far)
         )
 
-    def information_variance(self, sigma: Tensor, q: Values) -> Tensor:
+    def information_variance[A: Array](self, sigma: A, q: Values) -> A:
         """``sigma^2`` over the probability of a residual within the threshold.
 
         The score is ``r / sigma^2`` there and constant beyond, so its derivative, whose mean is
@@ -202,7 +207,8 @@ class Huber(Likelihood):
         """
         k = self.delta / sigma
         inside = math.sqrt(2 * math.pi) * F.erf(k / math.sqrt(2))
-        return sigma**2 * (1 + 2 / k * F.exp(-0.5 * k**2) / inside)
+        variance: A = sigma**2 * (1 + 2 / k * F.exp(-0.5 * k**2) / inside)
+        return variance
 
 
 @dataclass(frozen=True)
@@ -222,21 +228,24 @@ class Skewed(StudentT):
     priors: ClassVar[Mapping[str, Prior]] = {"skew": Prior("HalfNormal", sigma=0.5)}
 
     def observe(
-        self, mu: Tensor, sigma: Tensor, q: Values, observed: Tensor, dims: str | None = None
+        self, mu: Array, sigma: Array, q: Values, observed: Array, dims: str | None = None
     ) -> None:
         # Not `StudentT.observe`: PyMC has no two-piece Student-t.
         Likelihood.observe(self, mu, sigma, q, observed, dims)
 
-    def log_density(self, residual: Tensor, sigma: Tensor, q: Values, xp: Any = F) -> Tensor:
+    def log_density[A: Array](self, residual: A, sigma: Array, q: Values, xp: Namespace = F) -> A:
         # The halves above and below have areas exp(skew) / 2 and exp(-skew) / 2.
         both = xp.exp(q["skew"]) + xp.exp(-q["skew"])
-        return super().log_density(self.even(residual, q, xp), sigma, q, xp) - xp.log(0.5 * both)
+        even = super().log_density(self.even(residual, q, xp), sigma, q, xp)
+        log: A = even - xp.log(0.5 * both)
+        return log
 
-    def even(self, residual: Tensor, q: Values, xp: Any = F) -> Tensor:
+    def even[A: Array](self, residual: A, q: Values, xp: Namespace = F) -> A:
         above, below = xp.maximum(residual, 0.0), xp.minimum(residual, 0.0)
-        return above * xp.exp(-q["skew"]) + below * xp.exp(q["skew"])
+        even: A = above * xp.exp(-q["skew"]) + below * xp.exp(q["skew"])
+        return even
 
-    def sample(self, rng: Generator, shape: Shape, sigma: Tensor, q: Values) -> Floats:
+    def sample(self, rng: Generator, shape: Shape, sigma: Floats, q: Draws) -> Floats:
         size = np.abs(super().sample(rng, shape, sigma, q))
         # The share of the area above is exp(skew) / (exp(skew) + exp(-skew)).
         above = rng.random(shape) < expit(2 * q["skew"])
@@ -318,9 +327,7 @@ def choose_errors(errors: str, frame: pd.DataFrame, name: str) -> str:
     return errors
 
 
-def innovations(
-    error: Tensor, sigma: Tensor, ell: Tensor, rows: Order, xp: Namespace
-) -> tuple[Tensor, Tensor]:
+def innovations[A: Array](error: A, sigma: A, ell: A, rows: Order, xp: Namespace) -> tuple[A, A]:
     """Innovation of each row given the error before it, and its scale."""
     rho = decay(rows.gap, ell, xp)
     return error - rho * xp.take(error, rows.before, axis=-1), innovation_scale(sigma, rho, xp)
@@ -356,11 +363,13 @@ def correlation(run: Strings | Ints, tokens: Floats, ell: float) -> Floats:
     return np.where(run[:, None] == run, decay(np.abs(log[:, None] - log), ell), 0.0)
 
 
-def decay(apart: Tensor, ell: Tensor, xp: Namespace = np) -> Tensor:
+def decay[A: Array](apart: Array, ell: A, xp: Namespace = np) -> A:
     """Correlation of two errors of one run at a distance in log tokens."""
-    return xp.exp(-apart / ell)
+    correlation: A = xp.exp(-apart / ell)
+    return correlation
 
 
-def innovation_scale(sigma: Tensor, rho: Tensor, xp: Namespace = np) -> Tensor:
+def innovation_scale[A: Array](sigma: Untyped, rho: A, xp: Namespace = np) -> A:
     """Scale of an innovation, given that of an error and its correlation with the one before."""
-    return sigma * xp.sqrt(1 - rho**2 + NUGGET)
+    scale: A = sigma * xp.sqrt(1 - rho**2 + NUGGET)
+    return scale

@@ -13,13 +13,7 @@ from bayeslaw.model.spec import Data, Spec
 def draw_parameters(
     spec: Spec, at: Values, count: int, rng: np.random.Generator
 ) -> dict[str, Floats]:
-    """Draws of every parameter with a prior, of ``L_ref`` and ``E``, each of shape (count, 1).
-
-    Raises
-    ------
-    FitError
-        If priors are improper.
-    """
+    """Draws of every parameter with a prior, of ``L_ref`` and ``E``, each of shape (count, 1)."""
     if improper := [name for name, prior in spec.priors.items() if not prior.proper]:
         raise FitError(
             f"{spec.law.name}: the priors of {', '.join(improper)} are flat and improper, so "
@@ -32,7 +26,7 @@ def draw_parameters(
         for name, prior in sorted(spec.priors.items())
     }
     # With L_ref at zero, E is minus the sum of the terms.
-    terms = -spec.law.amounts({**q, "L_ref": 0.0}, at)["E"]
+    terms = -spec.law.amounts({**q, "L_ref": np.zeros((1, 1))}, at)["E"]
     q["L_ref"] = terms / (1 - q.pop(FLOOR)) if FLOOR in q else q["E"] + terms
     return q | {"E": q["L_ref"] - terms}
 

@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from bayeslaw.common.arrays import Floats, Ints, Strings
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import LawError
-from bayeslaw.common.files import digest
+from bayeslaw.common.files import Document, digest
 from bayeslaw.common.formatting import made, stated
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law, restored_law, stored_law
@@ -46,7 +45,7 @@ class Spec:
     errors: str = "independent"  # or "run": correlated within a run
 
     @cached_property
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> Document:
         """What was asked for, as plain data of which `spec_of` makes an equal spec."""
         return {
             "law": stored_law(self.law),
@@ -75,7 +74,7 @@ class Spec:
         return self.likelihood.delta if isinstance(self.likelihood, Huber) else DELTA
 
 
-def spec_of(arguments: Mapping[str, Any]) -> Spec:
+def spec_of(arguments: Document) -> Spec:
     """The spec with these `Spec.arguments`."""
     discrepancy = made(Discrepancy, DISCREPANCIES, arguments["discrepancy"])
     return Spec(
