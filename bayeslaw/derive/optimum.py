@@ -22,11 +22,11 @@ from bayeslaw.common.errors import BayeslawError, FitError, LawError, TableWarni
 from bayeslaw.common.formatting import percent
 from bayeslaw.common.progress import step
 from bayeslaw.derive.derived import LEAST_SHOWN_SHARE, Derived, checked, derived, placed, quantile
+from bayeslaw.derive.law_draws import LawDraws, minima
 from bayeslaw.derive.without_drift import spread_draws, without_drift
 from bayeslaw.inference.pools import pair_draws, role_of
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.steps import Departure, Factor
-from bayeslaw.planning.grid import LawDraws, minima
 from bayeslaw.tables.hull import MEASURED_DECADES
 from bayeslaw.tables.table import grid
 from bayeslaw.tables.validation import check_units, label_texts

@@ -17,8 +17,8 @@ from dataclasses import replace
 import numpy as np
 
 from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.derive.law_draws import LawDraws
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.planning.grid import LawDraws
 
 MOST_DRAWS = 1000
 """Most draws that are projected, evenly spread."""

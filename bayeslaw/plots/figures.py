@@ -17,7 +17,7 @@ from bayeslaw.common.formatting import count
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name
 from bayeslaw.inference.forecast import Forecast
-from bayeslaw.planning.problem import Limit
+from bayeslaw.planning.chance_constraint import Limit
 from bayeslaw.planning.result import Plan
 from bayeslaw.plots.curves import CROSS
 from bayeslaw.plots.style import (
@@ -282,6 +282,79 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
     ratios, budgets = np.linspace(0.005, 0.995, points), np.geomspace(*_reach(plan), points)
     chance = plan.surface(budgets, ratios).to_numpy()
     problem = plan.problem
+    (of_source,) = [limit for limit in problem.limits[:1]]
+    figure, panels = axes(len(drawn), columns=3, width=2.9, height=0.7 + 0.32 * len(laws))
+    for ax, metric in zip(panels, drawn, strict=True):
+        label, ideal = DRAWN_SCORES[metric]
+        ax.axvline(ideal, color=INK, lw=0.8, ls=LINES[1])
+        ax.plot(scores[metric], places, ls="", marker="o", ms=6, color=COLOURS[0])
+        ax.set_yticks(places, laws if first_column(ax) else [])
+        ax.set_ylim(-0.6, len(laws) - 0.4)
+        ax.margins(x=0.12)
+        ax.set_xlabel(label)
+        ax.locator_params(axis="x", nbins=4)
+    return figure
+
+
+@style()
+def backtest(found: Backtest) -> Figure:
+    """Errors of later rows against how far they lay beyond the cut, one panel per model.
+
+    The error is that of the median forecast in percent. Lines are the 90 % bands of the rows, and
+    measured losses outside them are crossed.
+
+    Parameters
+    ----------
+    found : Backtest
+    """
+    figure, panels = axes(len(found.models), columns=3, width=3.4, height=2.6, sharey=True)
+    for ax, model in zip(panels, found.models, strict=True):
+        rows = found.rows[found.rows["model"] == model]
+        inside = rows["inside_90"].to_numpy(bool)
+        far, error = rows["decades"].to_numpy(), -100 * rows["error"].to_numpy()
+        low, high = (100 * np.log(rows[c] / rows["median"]) for c in ("lower_90", "upper_90"))
+        ax.vlines(far, low, high, color=COLOURS[0], alpha=0.25, lw=2)
+        ax.plot(far[inside], error[inside], "o", color=INK, ms=3)
+        ax.plot(far[~inside], error[~inside], "x", color=COLOURS[1], ms=5)
+        ax.axhline(0, color=INK, lw=0.8)
+        held = f"{inside.sum()} of {len(inside)} in the 90 % band"
+        ax.set(title=f"{model}: {held}", xlabel=f"decades of {found.along} beyond the cut")
+        ax.set_xlim(0, 1.05 * np.max(far))
+    panels[0].set_ylabel("measured over forecast (%)")
+    return figure
+
+
+# -- plans ----------------------------------------------------------------------------------------
+
+CONTOURS = (0.5, 0.8, 0.9, 0.95)  # P(both) of the contours, beside the confidence asked for
+LIMIT, CONTOUR = COLOURS[1], INK
+DIAMOND: Look = {"marker": "D", "ms": 7, "mfc": COLOURS[5], "mec": "black", "ls": ""}
+HATCHED: Look = {"fc": (1, 1, 1, 0.45), "ec": (0, 0, 0, 0.4), "hatch": "//", "lw": 0}
+SURFACE_DRAWS = 1000  # draws for the medians of the coloured surfaces; P(both) uses all draws
+
+
+@style()
+def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
+    """Forgetting and target loss over replay ratio and budget.
+
+    Colours are posterior medians. The thick line is the limit applied to the median; thin lines are
+    contours of P(both), the probability that all limits are met. The star is the plan, and the
+    diamond is the plan of the point fits. Hatching marks extrapolation, outside the training rows.
+
+    Parameters
+    ----------
+    plan : Plan
+    points : int
+        Number of replay ratios, and of budgets, at which the surfaces are evaluated.
+
+    Returns
+    -------
+    Figure
+        One panel for the source domain and one for each target.
+    """
+    ratios, budgets = np.linspace(0.005, 0.995, points), np.geomspace(*_reach(plan), points)
+    chance = plan.surface(budgets, ratios).to_numpy()
+    problem = plan.problem
     few = problem.take(
         np.linspace(0, problem.draws - 1, min(problem.draws, SURFACE_DRAWS)).astype(int)
     )
@@ -423,7 +496,7 @@ def _level(ax: Axes, value: float, words: str, colour: str, line: str) -> None:
 
 
 def _headline(plan: Plan) -> str:
-    synthetic = "Synthetic data. " if plan.note.startswith("Synthetic") else ""
+    synthetic = "Synthetic data. " if plan.synthetic else ""
     where = f"{synthetic}{plan.model}"
     ends = {name: plan.data[name] for name in ("params", "ptpp") if name in plan.data}
     asked = {name: plan.limits[name] for name in ends if plan.limits[name] is not None}
