@@ -174,8 +174,8 @@ class Limits:
     )
     baseline: list[str] | None = option(
         "Source loss of the un-adapted model, measured, with a standard deviation or not, or "
-        "asymptote or law; by default the base's row with tokens = 0. One per source.",
-        metavar="LOSS[,SD]|asymptote|law",
+        "asymptote; by default the base's row with tokens = 0. One per source.",
+        metavar="LOSS[,SD]|asymptote",
     )
     base: str | None = option(
         "Base that the run starts from: its label in the tables' column base, or new. By "
@@ -210,9 +210,6 @@ def plan(
         metavar="ATPP",
     ),
     confidence: float = option("Probability to meet all limits.", default=opt.CONFIDENCE),
-    noise: Literal["predictive", "latent"] | None = option(
-        "Limits on measured losses of a new run, the default, or on latent losses."
-    ),
     replay: str | None = option(
         "Fixed replay ratio, or several to search: .3 or .1,.2,.3. Laws without replay need 1."
     ),
@@ -250,7 +247,6 @@ def plan(
     how = "write it as 0.3 or 0.1,0.2"
     settings: dict[str, Any] = {
         "confidence": confidence,
-        "noise": noise,
         "replay_grid": None if replay is None else opt.numbers(replay, "--replay", how),
         "seed": seed,
     }
@@ -272,7 +268,7 @@ def plan(
         first = baselines[0] if len(baselines) == 1 else baselines or None
         arguments = vars(limits) | {"baseline": first, "atpp": atpp} | settings
         planned = bl.plan(target=loaded["target"], source=loaded["source"], **arguments)
-        if tested is not None and 0 < (chosen := planned.chosen or planned).tokens < math.inf:
+        if tested is not None and 0 < (chosen := planned.chosen).tokens < math.inf:
             run = planned.run.row.assign(tokens=chosen.tokens, replay=chosen.replay)
             quoted = tested.looking(loaded["target"][0].table, run)
     opt.save_figure(figure, lambda: bl.plots.plan_landscape(planned))

@@ -416,7 +416,7 @@ def _checked(
     from bayeslaw.tables.hull import evidence
     from bayeslaw.tables.validation import check_rows
 
-    law.covariates(rows.frame, rows.name)
+    law.covariates(rows)
     check_rows(rows.frame, rows.name, table.frame)
     if measured and "loss" not in rows.frame:
         raise TableError(f"{rows.name}: no column 'loss'; scores need measured losses.")
@@ -475,8 +475,8 @@ def _rows(choice: Selection, shared: bool = False) -> "bl.LossTable | None":
 
     Where --columns are `shared` with a table that is fitted, the rows may have the project's names.
     """
-    from bayeslaw.tables.table import asked, in_nats, of_role, read_frame, renamed
-    from bayeslaw.tables.validation import canonical, named
+    from bayeslaw.tables.table import asked, in_nats, of_role, read_frame, renamed, rows_of
+    from bayeslaw.tables.validation import named
 
     if choice.grid is not None:
         if choice.rows is not None or choice.test is not None:
@@ -492,9 +492,9 @@ def _rows(choice: Selection, shared: bool = False) -> "bl.LossTable | None":
         columns = {column: text for column, text in columns.items() if column not in known}
     frame = asked(renamed(frame, columns, name), choice.where, choice.loss_unit)
     if "loss" not in frame:
-        frame = of_role(canonical(frame, name, ()), name, choice.role)
+        frame = of_role(rows_of(frame, name).frame, name, choice.role)
         frame = in_nats(frame, name, *choice.unit.values())
-        rows = bl.LossTable(frame, frame.iloc[:0], name)
+        rows = bl.LossTable(frame, name)
     else:
         rows = bl.from_frame(frame, name, role=choice.role, **choice.unit)
         if bases := len(rows.baselines):
@@ -505,12 +505,10 @@ def _rows(choice: Selection, shared: bool = False) -> "bl.LossTable | None":
 
 def grid_or_file(name: str, grid: str | None = None) -> "bl.LossTable":
     """Return rows of the file `name`, or of a grid such as ``"params=1e9 tokens=1e9,1e10"``."""
-    from bayeslaw.tables.table import read_frame
-    from bayeslaw.tables.validation import canonical
+    from bayeslaw.tables.table import read_frame, rows_of
 
     rows = read_frame(name) if grid is None else bl.grid(**covariates(grid, name))
-    frame = canonical(rows, name, ())
-    return bl.LossTable(frame, frame.iloc[:0], name)
+    return bl.LossTable(rows_of(rows, name).frame, name)
 
 
 def is_posterior(path: Path) -> bool:

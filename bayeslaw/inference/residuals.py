@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.model import effects, noise
-from bayeslaw.tables.table import LossTable, frame_of
+from bayeslaw.tables.table import LossTable, Rows
 
 LAST_ERROR = "last_error"
 """Name of the residuals of `last_errors` in draws that travel without the training losses."""
@@ -27,7 +27,7 @@ SCORE_STEP = 1e-6
 def residual(fit: FittedLaw, table: LossTable, levels: tuple[str, ...] = ()) -> Floats:
     """Measured minus latent log loss, and minus fitted effects of training rows, (draws, rows)."""
     fitted = effects.draw(fit.draws, levels, table.frame, None, training=True)
-    return np.asarray(np.log(table.loss) - np.log(fit.latent(table)) - fitted)
+    return np.asarray(np.log(table.loss) - np.log(fit.losses(table)) - fitted)
 
 
 def log_likelihood(fit: FittedLaw) -> Floats:
@@ -216,17 +216,12 @@ def response(fit: FittedLaw, frame: pd.DataFrame, scores: Floats | None = None) 
     It is the posterior covariance ``Cov(log loss, d log likelihood / d log losses)``.
     """
     scores = size_scores(fit) if scores is None else scores
-    log_loss = np.log(fit.latent(frame))
+    log_loss = np.log(fit.losses(Rows(frame)))
     return np.asarray((log_loss - log_loss.mean(0)).T @ (scores - scores.mean(0)) / len(scores))
 
 
 def residual_draws(
-    fit: FittedLaw,
-    table: LossTable | pd.DataFrame,
-    rng: np.random.Generator,
-    *,
-    training: bool = False,
+    fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator, *, training: bool = False
 ) -> Floats:
     """Predictive draws of measured minus latent log loss: noise and effects, (draws, rows)."""
-    frame = frame_of(table)
     return error_draws(fit, frame, rng) + group_effects(fit, frame, rng, training=training)

@@ -26,7 +26,7 @@ from bayeslaw.inference.variance import latent_parts, shares
 from bayeslaw.laws.steps import Bases, Departure
 from bayeslaw.model import effects
 from bayeslaw.tables.hull import MEASURED_DECADES, evidence, farthest, locate, of_measured
-from bayeslaw.tables.table import as_valid, grid
+from bayeslaw.tables.table import Rows, grid
 from bayeslaw.tables.validation import COVARIATES
 
 MOST_DRAWS = 4000
@@ -100,12 +100,11 @@ class Domain:
 
     def _losses(self, rows: pd.DataFrame) -> Floats:
         if isinstance(self.fit, PointFit):
-            loss = self.fit.law.loss(self.fit.parameters, self.fit.law.covariates(as_valid(rows)))
-            return np.broadcast_to(np.reshape(loss, (-1, 1)), (len(rows), len(self.pairs)))
+            return np.broadcast_to(self.fit.losses(Rows(rows)).T, (len(rows), len(self.pairs)))
         losses = np.empty((len(rows), len(self.pairs)))
         with np.errstate(all="ignore"):
             for member, draws, places, scores in self.members:
-                loss = member.latent_of(as_valid(rows))
+                loss = member.losses(Rows(rows))
                 loss = loss * np.exp(self._size_effects(member, rows, scores))
                 losses[:, places] = loss[draws].T
         return losses
@@ -129,7 +128,7 @@ class Domain:
         row, losses = self.run.row, np.empty(len(self.pairs))
         for k, (member, draws, places, _) in enumerate(self.members):
             if member.law.step(Departure):
-                start = member.covariates(as_valid(row))["start"]
+                start = member.covariates(Rows(row))["start"]
             else:
                 drawn = bases.draws(row, member.count, [self.run.seed, k])
                 start = bases.logs(row, drawn)[0]

@@ -17,7 +17,6 @@ from bayeslaw.common.formatting import count
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import row_name
 from bayeslaw.inference.forecast import Forecast
-from bayeslaw.planning.chance_constraint import Limit
 from bayeslaw.planning.result import Plan
 from bayeslaw.plots.curves import CROSS
 from bayeslaw.plots.style import (
@@ -266,7 +265,7 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
 
     Colours are posterior medians. The thick line is the limit applied to the median; thin lines are
     contours of P(both), the probability that all limits are met. The star is the plan, and the
-    diamond is the plan of the point fits. Hatching marks extrapolation, outside the training rows.
+    diamond is the deterministic plan. Hatching marks extrapolation, outside the training rows.
 
     Parameters
     ----------
@@ -280,93 +279,21 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
         One panel for the source domain and one for each target.
     """
     ratios, budgets = np.linspace(0.005, 0.995, points), np.geomspace(*_reach(plan), points)
-    chance = plan.surface(budgets, ratios).to_numpy()
     problem = plan.problem
-    (of_source,) = [limit for limit in problem.limits[:1]]
-    figure, panels = axes(len(drawn), columns=3, width=2.9, height=0.7 + 0.32 * len(laws))
-    for ax, metric in zip(panels, drawn, strict=True):
-        label, ideal = DRAWN_SCORES[metric]
-        ax.axvline(ideal, color=INK, lw=0.8, ls=LINES[1])
-        ax.plot(scores[metric], places, ls="", marker="o", ms=6, color=COLOURS[0])
-        ax.set_yticks(places, laws if first_column(ax) else [])
-        ax.set_ylim(-0.6, len(laws) - 0.4)
-        ax.margins(x=0.12)
-        ax.set_xlabel(label)
-        ax.locator_params(axis="x", nbins=4)
-    return figure
-
-
-@style()
-def backtest(found: Backtest) -> Figure:
-    """Errors of later rows against how far they lay beyond the cut, one panel per model.
-
-    The error is that of the median forecast in percent. Lines are the 90 % bands of the rows, and
-    measured losses outside them are crossed.
-
-    Parameters
-    ----------
-    found : Backtest
-    """
-    figure, panels = axes(len(found.models), columns=3, width=3.4, height=2.6, sharey=True)
-    for ax, model in zip(panels, found.models, strict=True):
-        rows = found.rows[found.rows["model"] == model]
-        inside = rows["inside_90"].to_numpy(bool)
-        far, error = rows["decades"].to_numpy(), -100 * rows["error"].to_numpy()
-        low, high = (100 * np.log(rows[c] / rows["median"]) for c in ("lower_90", "upper_90"))
-        ax.vlines(far, low, high, color=COLOURS[0], alpha=0.25, lw=2)
-        ax.plot(far[inside], error[inside], "o", color=INK, ms=3)
-        ax.plot(far[~inside], error[~inside], "x", color=COLOURS[1], ms=5)
-        ax.axhline(0, color=INK, lw=0.8)
-        held = f"{inside.sum()} of {len(inside)} in the 90 % band"
-        ax.set(title=f"{model}: {held}", xlabel=f"decades of {found.along} beyond the cut")
-        ax.set_xlim(0, 1.05 * np.max(far))
-    panels[0].set_ylabel("measured over forecast (%)")
-    return figure
-
-
-# -- plans ----------------------------------------------------------------------------------------
-
-CONTOURS = (0.5, 0.8, 0.9, 0.95)  # P(both) of the contours, beside the confidence asked for
-LIMIT, CONTOUR = COLOURS[1], INK
-DIAMOND: Look = {"marker": "D", "ms": 7, "mfc": COLOURS[5], "mec": "black", "ls": ""}
-HATCHED: Look = {"fc": (1, 1, 1, 0.45), "ec": (0, 0, 0, 0.4), "hatch": "//", "lw": 0}
-SURFACE_DRAWS = 1000  # draws for the medians of the coloured surfaces; P(both) uses all draws
-
-
-@style()
-def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
-    """Forgetting and target loss over replay ratio and budget.
-
-    Colours are posterior medians. The thick line is the limit applied to the median; thin lines are
-    contours of P(both), the probability that all limits are met. The star is the plan, and the
-    diamond is the plan of the point fits. Hatching marks extrapolation, outside the training rows.
-
-    Parameters
-    ----------
-    plan : Plan
-    points : int
-        Number of replay ratios, and of budgets, at which the surfaces are evaluated.
-
-    Returns
-    -------
-    Figure
-        One panel for the source domain and one for each target.
-    """
-    ratios, budgets = np.linspace(0.005, 0.995, points), np.geomspace(*_reach(plan), points)
-    chance = plan.surface(budgets, ratios).to_numpy()
-    problem = plan.problem
-    few = problem.take(
-        np.linspace(0, problem.draws - 1, min(problem.draws, SURFACE_DRAWS)).astype(int)
-    )
-
-    def median(limit: Limit) -> Floats:
-        return np.asarray(np.median(limit.value(np.log(budgets), ratios), axis=-1))
-
-    scale, unit = (100, "%") if problem.source.relative else (1, "nats")
-    rise, most = scale * median(few.source), scale * problem.source.most
-    drawn = [(f"forgetting of the source ({unit})", rise, most)]
-    for name, target in zip(problem.names, few.targets, strict=False):
-        drawn.append((f"{name} loss (nats per token)", median(target), target.most))
+    few = slice(None, None, math.ceil(plan.draws / SURFACE_DRAWS))
+    chance, medians = np.empty((points, points)), np.empty((len(problem.limits), points, points))
+    for i, budget in enumerate(np.log(budgets)):
+        losses = problem.losses(budget, ratios)
+        chance[i] = problem.number(losses) / plan.draws
+        for k, limit in enumerate(problem.limits):
+            values = limit.values(losses[k], measured=problem.measured)
+            medians[k, i] = np.median(values[:, few], axis=-1)
+    scale, unit = (100, "%") if problem.sources[0].relative else (1, "nats")
+    first = len(problem.targets)
+    most = scale * problem.sources[0].most
+    drawn = [(f"forgetting of the source ({unit})", scale * medians[first], most)]
+    for k, (name, target) in enumerate(zip(problem.names, problem.targets, strict=False)):
+        drawn.append((f"{name} loss (nats per token)", medians[k], target.most))
     figure, panels = axes(len(drawn), columns=3, width=4.0, height=3.5, sharey=True)
     for ax, (title, surface, limit) in zip(panels, drawn, strict=True):
         steps = MaxNLocator(12).tick_values(*np.quantile(surface, (0.02, 0.9)))
@@ -383,7 +310,7 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
         if math.isfinite(plan.deterministic.atpp):
             point = plan.deterministic
             ax.plot(100 * point.replay, point.atpp, **DIAMOND, zorder=5)
-        if plan.chosen is not None and math.isfinite(plan.chosen.atpp):
+        if math.isfinite(plan.chosen.atpp):
             ax.plot(100 * plan.chosen.replay, plan.chosen.atpp, **_star(plan))
         _budget_ticks(ax)
     panels[0].set_ylabel("budget (adaptation tokens per parameter)")
@@ -391,7 +318,7 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
     others = ", ".join(f"{100 * level:g}" for level in CONTOURS if level != plan.confidence)
     handles: list[Artist] = [
         key("plan" if plan.best is None else "largest P(both); no plan", **_star(plan)),
-        key("plan of the point fits", **DIAMOND),
+        key("deterministic plan", **DIAMOND),
         key("limit on the median", color=LIMIT, lw=2.5),
         key(f"P(both) = {100 * plan.confidence:g} %", color=CONTOUR, lw=1.1),
         key(f"P(both) = {others} %", color=CONTOUR, lw=1.1, ls="--"),
@@ -407,7 +334,7 @@ def plan_frontier(plan: Plan, *, points: int = 25) -> Figure:
     """Smallest budget and its replay ratio, against the confidence from 50 to 99 %.
 
     The star is the plan, with its Monte Carlo error (90 %) as a bar. The dashed line is the budget
-    of the point fits' plan, with the probability that it meets the limits. Hatching marks
+    of the deterministic plan, with the probability that it meets the limits. Hatching marks
     confidences that no budget reaches.
 
     Parameters
@@ -428,7 +355,7 @@ def plan_frontier(plan: Plan, *, points: int = 25) -> Figure:
         below.plot(100 * plan.confidence, 100 * plan.replay, **_star(plan))
     certain = plan.deterministic
     if math.isfinite(certain.atpp):
-        words = f"plan of the point fits: {certain.atpp:.3g} ATPP, P(both) {certain.p_both:.2f}"
+        words = f"deterministic plan: {certain.atpp:.3g} ATPP, P(both) {certain.p_both:.2f}"
         _level(ax, certain.atpp, words, LIMIT, "--")
     elif feasible.empty:
         ax.set_ylim(*_reach(plan))

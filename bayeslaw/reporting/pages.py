@@ -21,7 +21,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.files import atomic_write
 from bayeslaw.common.formatting import jsonable
-from bayeslaw.planning.problem import Deviations
+from bayeslaw.planning.chance_constraint import lattice_of
 from bayeslaw.planning.result import Plan, replay_ratios
 from bayeslaw.plots.style import style
 
@@ -199,13 +199,13 @@ def _page(
     if len(problem.targets) != 1:
         raise BayeslawError(f"{name}: a page has one target, and this plan has several.")
     if atpp is None:
-        if middle is None or not 0 < middle.atpp < math.inf:
+        if not middle.atpp < math.inf:
             raise BayeslawError(f"{name}: no draw meets the limits; relax one.")
         low, high = plan.data.get("atpp", (middle.atpp, middle.atpp))
         ends = min(low * 2, middle.atpp), max(high / 2, middle.atpp)
         atpp = np.geomspace(ends[0] / MARGIN, ends[1] * MARGIN, PAGE_BUDGETS)
     if replay is None:
-        grid = plan.replay_grid
+        grid = problem.lattice.ratios
         replay = grid if len(grid) <= MAX_RATIOS else np.linspace(grid[0], grid[-1], MAX_RATIOS)
     budgets, ratios = (np.asarray(axis, float) for axis in (atpp, replay))
     for axis in (budgets, ratios):
@@ -213,40 +213,38 @@ def _page(
             raise BayeslawError("atpp and replay: give numbers in ascending order.")
     replay_ratios(ratios)
     within = np.ones((len(budgets), len(ratios)), bool)
-    if plan.far is not None:
-        within = plan.far((np.log(budgets)[:, None], ratios)) <= 0
-    few = problem.thinned(draws)
-    silent = Deviations({"noise": np.zeros(few.draws)})
-    latent = few.with_noise([silent] * len(few.limits))
-    kinds = {"measured": few, "latent": latent} if plan.noise == "predictive" else {"latent": few}
+    if problem.far is not None:
+        within = problem.far((np.log(budgets)[:, None], ratios)) <= 0
+    kept = np.linspace(0, plan.draws - 1, min(plan.draws, draws)).round().astype(int)
+    losses = lattice_of([limit.domain for limit in problem.limits], np.log(budgets), ratios).losses
+
+    def of_kept(values: Floats | float) -> str:
+        return _packed(np.broadcast_to(values, plan.draws)[kept])
+
     return {
-        "note": plan.note,
         "params": problem.params,
         "limits": jsonable(plan.limits),
         "outside": [note.text for note in plan.reservations if note.level != "refuse"],
         "unconverged": [*plan.unconverged],
         "data": jsonable(plan.data),
-        "relative": problem.source.relative,
+        "relative": problem.sources[0].relative,
         "confidence": problem.confidence,
         "max_loss": problem.targets[0].most,
         "max_forgetting": [source.most for source in problem.sources],
         "atpp": budgets.tolist(),
         "replay": ratios.tolist(),
         "within": within.tolist(),
-        "draws": few.draws,
+        "draws": len(kept),
         # Latent losses of each fit on the grid, (budgets, ratios, draws).
-        "losses": [_packed(limit.curve.loss(np.log(budgets), ratios)) for limit in few.limits],
+        "losses": [_packed(loss[..., kept]) for loss in losses],
         # For each kind of losses and each fit, what a draw's latent loss is multiplied by, and
         # for a source the baseline above which it has risen.
         "kinds": {
             kind: {
-                "factor": [_packed(np.exp(limit.noise.total)) for limit in each.limits],
-                "baseline": [
-                    _packed(np.broadcast_to(source.baseline_loss, few.draws))
-                    for source in each.sources
-                ],
+                "factor": [of_kept(np.exp(m * limit.domain.deviation)) for limit in problem.limits],
+                "baseline": [of_kept(source.start(measured=m)) for source in problem.sources],
             }
-            for kind, each in kinds.items()
+            for kind, m in (("measured", True), ("latent", False))
         },
     }
 
