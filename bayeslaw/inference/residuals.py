@@ -207,7 +207,8 @@ def size_scores(fit: FittedLaw) -> Floats:
     residuals = residual(fit, fit.table, fit.spec.effects)
     up, down = (density(fit, rows, residuals + sign * SCORE_STEP) for sign in (1, -1))
     # Differences, since a likelihood of one's own gives no derivative.
-    return (up - down) / (2 * SCORE_STEP) @ (index[:, None] == np.arange(len(sizes)))
+    scores: Floats = (up - down) / (2 * SCORE_STEP) @ (index[:, None] == np.arange(len(sizes)))
+    return scores
 
 
 def response(fit: FittedLaw, frame: pd.DataFrame, scores: Floats | None = None) -> Floats:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -66,13 +66,14 @@ def limits_of(
     # A limit that is not given always holds.
     losses = losses if max_loss is not None else [math.inf] * len(targets)
     rises = rises if max_forgetting is not None else [math.inf] * len(sources)
-    baselines = list(baseline) if isinstance(baseline, list) else [baseline]
+    baselines: list[Any] = baseline if isinstance(baseline, list) else [baseline]
     baselines = baselines * len(sources) if baselines == [None] else baselines
-    for kind, fits, name, values in (
+    counted: list[tuple[str, Sequence[Fit], str, Sequence[object]]] = [
         ("target", targets, "max_loss", losses),
         ("source", sources, "max_forgetting", rises),
         ("source", sources, "baseline", baselines),
-    ):
+    ]
+    for kind, fits, name, values in counted:
         if not fits or len(fits) != len(values):
             few = f"{len(fits)} {kind}s and {len(values)} of {name}"
             raise BayeslawError(f"{few}; give each {kind} its own.")

@@ -31,6 +31,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from scipy.interpolate import RegularGridInterpolator
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.inference.pools import Fit
@@ -168,7 +169,7 @@ class Problem:
     lattice: Lattice = field(repr=False)
     confidence: float
     measured: bool = True
-    far: Callable[[tuple[Floats, Floats]], Floats] | None = field(default=None, repr=False)
+    far: RegularGridInterpolator | None = field(default=None, repr=False)
     fixed: float | None = None
     some: slice = slice(None)
     jointly: bool = True
@@ -355,7 +356,7 @@ class Problem:
         while True:
             values = target.values(self.losses(budget, nodes)[0], measured=self.measured)
             stated = np.sort(values, axis=-1)[:, rank - 1]
-            stated = np.where(self._within(np.ones(len(nodes)), budget, nodes) > 0, stated, np.inf)
+            stated = np.where(self._within(np.ones(len(nodes), int), budget, nodes), stated, np.inf)
             k = int(np.argmin(stated))
             step = float(np.diff(nodes).max(initial=0.0))
             if step < 1e-5:
@@ -372,7 +373,7 @@ class Problem:
         lattice = self.lattice
         if self.fixed is not None:
             ratios = np.unique(
-                [*lattice.ratios, *np.linspace(*lattice.ratios[[0, -1]], FIXED_RATIOS)]
+                [*lattice.ratios, *np.linspace(lattice.ratios[0], lattice.ratios[-1], FIXED_RATIOS)]
             )
             counts = self.held(self.fixed, ratios) * (self.fixed <= cap)
             k = int(counts.argmax())  # of equal ones the least replay

@@ -162,7 +162,7 @@ def plan(
     check_fits(targets, sources, run, ratios)
     label, base_words = base_of(fits, run)
     one_ratio = {law.held["replay"] for fit in fits for law in fit.laws if "replay" in law.held}
-    run = replace(run, base=label, **({"replay": one_ratio.pop()} if one_ratio else {}))
+    run = replace(run, base=label, replay=one_ratio.pop() if one_ratio else run.replay)
     unconverged = tuple(failure for fit in fits for failure in fit.require_converged())
 
     domains, pairing = domains_of(fits, run)
@@ -191,9 +191,13 @@ def plan(
     # The plan lies within the evidence, so the words are of the cheaper one, which does not.
     if answer.cheaper is not None:
         evidence = _judged(named, run, answer.cheaper)[1]
-    error, held_out = ({}, math.nan) if answer.best else monte_carlo(problem, answer.place)
+    error, held_out = monte_carlo(problem, None if answer.best else answer.place)
     stated = [start.stated for start in starts]
-    several = {"max_loss": losses, "max_forgetting": rises, "baseline": stated}
+    several: dict[str, list[Any]] = {
+        "max_loss": losses,
+        "max_forgetting": rises,
+        "baseline": stated,
+    }
     asked = {name: getattr(run, name) for name in ("params", "ptpp", "base", "unique_tokens")}
     asked |= {name: each[0] if len(each) == 1 else each for name, each in several.items()}
     asked |= {"max_loss": None} if max_loss is None else {}
@@ -272,12 +276,12 @@ def _deterministic(problem: Problem) -> Choice:
     for limit in problem.limits:
         start = None if limit.baseline is None else float(np.median(limit.baseline))
         limits.append(replace(limit, baseline=start))
-    half = {"confidence": 0.5, "measured": False, "jointly": False}
-    medians = replace(problem, limits=tuple(limits), far=None, **half)
+    half = replace(problem, confidence=0.5, measured=False, jointly=False)
+    medians = replace(half, limits=tuple(limits), far=None)
     return choice_at(problem, medians.smallest())
 
 
-def monte_carlo(problem: Problem, place: Place) -> tuple[dict[str, Any], float]:
+def monte_carlo(problem: Problem, place: Place | None) -> tuple[dict[str, Any], float]:
     """`Plan.error`, from plans of neighbouring ranks [1]_, and `Plan.held_out`.
 
     A plan is an order statistic of the budgets that draws need. Among other draws its rank is
@@ -293,14 +297,14 @@ def monte_carlo(problem: Problem, place: Place) -> tuple[dict[str, Any], float]:
     from scipy.stats import binom
 
     draws, share = problem.draws, problem.rank() / problem.draws
-    # Point fits alone: there are no other draws to vary with.
-    if draws == 1:
+    # Of point fits alone there are no other draws to vary with.
+    if draws == 1 or place is None:
         return {}, math.nan
     # What counts is whether the limits hold: parameters may mix more slowly, or noise dominate.
     holds = np.logical_and.reduce(problem.holds(problem.losses(place.budget, place.ratio)))
     ess = array_stats.ess(holds.astype(float), method="mean")
     trials = round(float(np.clip(ess, 1, draws))) if np.isfinite(ess) else draws  # NaN: few draws
-    quantiles = binom.ppf((0.05, 0.95), trials, share) / trials
+    quantiles = np.array(binom.ppf((0.05, 0.95), trials, share)) / trials
     low, high = (problem.smallest(float(quantile), zooms=1) or NOWHERE for quantile in quantiles)
     atpp, ratio = math.exp(place.budget), place.ratio
     least, most = min(math.exp(low.budget), atpp), math.exp(high.budget)

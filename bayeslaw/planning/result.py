@@ -609,7 +609,7 @@ class Plan(Choice):
 
     def _compared(self) -> Table:
         name = "plan" if self.best is None else "likeliest"
-        rows = {name: self.chosen}
+        rows: dict[str, Choice | None] = {name: self.chosen}
         # Those of point fits, which have no noise, are equal.
         if self.chosen.p_both != self.latent.p_both:
             rows[f"{name}, latent losses"] = self.latent

@@ -290,18 +290,18 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
             medians[k, i] = np.median(values[:, few], axis=-1)
     scale, unit = (100, "%") if problem.sources[0].relative else (1, "nats")
     first = len(problem.targets)
-    most = scale * problem.sources[0].most
-    drawn = [(f"forgetting of the source ({unit})", scale * medians[first], most)]
-    for k, (name, target) in enumerate(zip(problem.names, problem.targets, strict=False)):
-        drawn.append((f"{name} loss (nats per token)", medians[k], target.most))
+    highest = scale * problem.sources[0].most
+    drawn = [(f"forgetting of the source ({unit})", scale * medians[first], highest)]
+    for k, target in enumerate(problem.targets):
+        drawn.append((f"{problem.names[k]} loss (nats per token)", medians[k], target.most))
     figure, panels = axes(len(drawn), columns=3, width=4.0, height=3.5, sharey=True)
-    for ax, (title, surface, limit) in zip(panels, drawn, strict=True):
+    for ax, (title, surface, most) in zip(panels, drawn, strict=True):
         steps = MaxNLocator(12).tick_values(*np.quantile(surface, (0.02, 0.9)))
         look: Look = {"cmap": "cividis_r", "extend": "both"}
         filled = ax.contourf(100 * ratios, budgets, surface, steps, **look)
         figure.colorbar(filled, ax=ax, format="%.4g", pad=0.02)
-        if surface.min() < limit < surface.max():
-            ax.contour(100 * ratios, budgets, surface, [limit], colors=LIMIT, linewidths=2.5)
+        if surface.min() < most < surface.max():
+            ax.contour(100 * ratios, budgets, surface, [most], colors=LIMIT, linewidths=2.5)
         ax.grid(visible=False)
         _contours(ax, 100 * ratios, budgets, chance, plan.confidence)
         ax.set_yscale("log")
