@@ -147,8 +147,14 @@ def test_a_law_that_starts_from_the_base_has_the_losses_of_the_planned_base(pool
             found = plan(**fits, **asked | model | start, base=base)
             atpp, _, values = found.lattice(measured=False)
             row = grid(**model, replay=0.3, tokens=atpp[20] * model["params"]).assign(base=base)
-            wanted = np.sort(np.broadcast_to(np.asarray(latent(row))[:, 0], found.draws))
-            np.testing.assert_allclose(np.sort(values["target"][20, 0]), wanted, rtol=1e-9)
+            wanted = np.asarray(latent(row))[:, 0]
+            # Draws of a new base are drawn anew for the draws of a pool that are paired.
+            if pooled and target is each and base == "new":
+                spread = np.std(np.log(values["target"][20, 0]))
+                assert spread == pytest.approx(np.std(np.log(wanted)), rel=0.25)
+                continue
+            wanted = wanted[np.arange(found.draws) * len(wanted) // found.draws]
+            np.testing.assert_allclose(values["target"][20, 0], wanted, rtol=1e-9)
     # The baseline of a source's draw is the loss that its curve starts from.
     none = grid(**MODEL, replay=0.3, tokens=1e-290).assign(base="new")
     row = none.assign(tokens=atpp[20] * MODEL["params"])
@@ -203,7 +209,6 @@ ASKED = [
     {"baseline": (BASE, 0.01)},  # a search of a few regions missed the least budget by 1.1 %
     {"max_forgetting": 0.04, "max_loss": 1.85, "confidence": 0.8},
     {"max_forgetting": 0.05, "relative": False, "confidence": 0.6},
-    {"baseline": "asymptote", "max_forgetting": 0.1, "confidence": 0.7},
 ]
 
 
@@ -293,7 +298,7 @@ def test_papers_plan_from_the_true_laws_in_any_unit_of_tokens(unit):
     assert found.atpp == pytest.approx(8.9, abs=0.01)
     assert found.replay == pytest.approx(0.34, abs=0.001)
     assert (found.p_both, found.draws, found.error) == (1, 1, {})
-    assert found.deterministic.atpp == found.atpp
+    assert found.deterministic.atpp == pytest.approx(found.atpp, rel=1e-3)
     # The paper's closed form of the threshold.
     rest = p["E"] + p["A"] / 8.1e9 ** p["alpha"] + p["F"] / 279 ** p["eta"]
     rest += p["C"] / (0.9 + law.epsilon) ** p["gamma"]
@@ -308,7 +313,10 @@ def test_papers_plan_from_the_true_laws_in_any_unit_of_tokens(unit):
 
 def test_several_targets_are_met_jointly(fits, found):
     """The draws of the three fits are shifted differently."""
-    asked = LIMITS | {"target": [fits["target"], posterior("french", seed=7)], "baseline": BASE}
+    asked = LIMITS | {
+        "target": [fits["target"], silent(posterior("french", seed=7))],
+        "baseline": BASE,
+    }
     more = plan(**asked | {"source": fits["source"], "max_loss": [1.8, 1.79]})
     rows = grid(**RUN, replay=more.replay, tokens=more.tokens)
     one, two, source = (f.latent(rows)[:, 0] for f in (*asked["target"], fits["source"]))
@@ -360,17 +368,11 @@ def test_each_limit_has_the_noise_of_its_own_draws():
 # -- baselines ------------------------------------------------------------------------------------
 
 
-def test_baselines_that_are_computed_or_measured(fits, found):
-    loose = LIMITS | {"max_forgetting": 0.1, "confidence": 0.7}
-    asymptote = plan(**fits, **loose, baseline="asymptote")
-    floor = fits["source"].latent(grid(**RUN, replay=1.0, tokens=1e300))[:, 0]
-    target, source = losses(fits, asymptote)
-    assert asymptote.p_both == np.mean((target <= 1.8) & (source <= 1.1 * np.roll(floor, 200)))
+def test_baselines_are_measured_with_or_without_an_error(fits, found):
     nats = plan(**fits, **LIMITS | {"max_forgetting": 0.02 * BASE}, relative=False)
     assert nats.atpp == pytest.approx(found.atpp, rel=1e-9)
     assert "tokens = 0" in nats.baseline  # of the table
     unsure = plan(**fits, **LIMITS, baseline=(BASE, 0.01), replay_grid=[0.4])
-    _, source = losses(fits, unsure)
     rise = unsure.lattice()[2]["forgetting"]
     tokens = unsure.lattice()[0][30] * 8.1e9
     start = losses(fits, replace(unsure, tokens=tokens))[1] / (1 + rise[30, 0])
@@ -379,18 +381,6 @@ def test_baselines_that_are_computed_or_measured(fits, found):
     sure = plan(**fits, **LIMITS, baseline=BASE, replay_grid=[0.4])
     assert unsure.deterministic.atpp == pytest.approx(sure.deterministic.atpp, rel=0.05)
     assert "with sd 0.01" in unsure.baseline
-
-
-def test_the_asymptote_of_a_law_with_deviations_is_the_least_loss_from_the_rows_on():
-    source = of_role(made("form3", "curvature", **CONCAVE), "source")
-    run, _, _ = around_the_rows(source)
-    found = planned(made("form3"), source, run, np.array([1.0]), baseline="asymptote")
-    atpp, _, values = found.lattice(measured=False)
-    tokens = source.table.frame["tokens"].min() / run["params"] * np.geomspace(1, 1e9, 600)
-    least = source.latent(grid(**run, tokens=tokens * run["params"], replay=1.0)).min(1)
-    loss = source.latent(grid(**run, tokens=atpp[30] * run["params"], replay=1.0))[:, 0]
-    starts = np.sort(loss / least - 1)
-    np.testing.assert_allclose(np.sort(values["forgetting"][30, 0]), starts, atol=2e-3)
 
 
 def test_baseline_of_a_numbered_base_on_the_domain_of_the_source(fits):
@@ -487,18 +477,6 @@ def test_the_base_is_the_only_one_of_its_model_and_stage():
     np.testing.assert_array_equal(effects, of_base(fit)[1])
 
 
-def test_the_effect_of_the_base_cancels_against_a_computed_baseline():
-    """The un-adapted model has it as well; against a measured baseline it does not cancel."""
-    rises = {}
-    for tau in (1e-6, 0.05):
-        source = labelled("english_arabic", tau)
-        for baseline in ("asymptote", BASE):
-            found = of_base(labelled("french"), source, base="new", baseline=baseline)[0]
-            rises[tau, baseline] = found.lattice()[2]["forgetting"][30, 0]
-    np.testing.assert_allclose(rises[1e-6, "asymptote"], rises[0.05, "asymptote"])
-    assert np.std(rises[0.05, BASE]) > 2 * np.std(rises[1e-6, BASE])
-
-
 def test_shares_of_the_variance_of_a_new_base():
     target, source = (labelled(domain, 0.004) for domain in DOMAINS)
     found, (deviation, _) = of_base(target, source, base="new")
@@ -563,11 +541,11 @@ def test_infeasible_plans_say_what_binds_and_what_is_likeliest(fits):
     assert np.isnan(tight.p_both)
     assert tight.binds.startswith("target;")
     assert json.loads(json.dumps(tight.to_dict(), allow_nan=False))["atpp"] is None
-    # The largest fraction of draws that meets both limits, where plans are searched.
-    most = tight.surface(np.geomspace(1, tight.lattice()[0][-1], 40), np.linspace(0.005, 0.995, 67))
-    assert 0.01 < tight.best.p_both < most.to_numpy().max()  # within the evidence, or anywhere
-    assert tight.p_both != tight.best.p_both
     assert "% within the evidence" in tight.verdict
+    # The largest fraction of draws that meets both limits, within the evidence.
+    near = plan(**fits, **LIMITS | {"max_loss": 1.76}, baseline=BASE)
+    inside = near.surface(np.geomspace(1, 16, 40), np.linspace(0.1, 0.5, 81)).to_numpy()
+    assert 0.9 > near.best.p_both >= inside.max() > 0
     never = plan(**fits, **LIMITS | {"max_forgetting": -0.3}, baseline=BASE)
     assert never.binds.startswith("forgetting;")
     assert never.best.p_both == 0
@@ -610,7 +588,8 @@ def test_the_monte_carlo_error_is_that_of_resampled_draws():
     assert (first > 0).all()
     draw, logs = np.arange(1000), np.log(atpp)
     above, below = worst[first - 1, draw], worst[first, draw]
-    needed = logs[first - 1] + (logs[1] - logs[0]) * above / (above - below)
+    step = logs[first] - logs[first - 1]
+    needed = logs[first - 1] + step * above / (above - below)
     assert np.log(found.atpp) == pytest.approx(np.sort(needed)[899], abs=2e-3)
     index = np.random.default_rng(0).integers(1000, size=(2000, 1000))
     budgets = np.sort(np.exp(needed)[index])[:, 899]
@@ -625,12 +604,9 @@ def test_the_monte_carlo_error_is_that_of_resampled_draws():
     assert found.held_out == pytest.approx(np.mean(wanted), abs=0.003)
 
 
-def test_a_large_monte_carlo_error_is_in_the_first_line(fits, found):
-    assert "Monte Carlo error" not in found.verdict
-    few = accepted(**{name: silent(fit) for name, fit in both(40).items()})
-    unsure = plan(**few, **LIMITS, baseline=BASE)
-    assert unsure.error["atpp"] > 0.03 * unsure.atpp
-    assert "ATPP (Monte Carlo error " in unsure.verdict
+def test_a_large_monte_carlo_error_is_in_the_first_line(found):
+    assert found.error["atpp"] > 0.03 * found.atpp
+    assert "ATPP (Monte Carlo error 1) at" in found.verdict
 
 
 # -- the result -----------------------------------------------------------------------------------
@@ -667,7 +643,7 @@ def test_a_plan_has_the_verdict_of_the_check_there(fits, pooled, asked, status, 
     found = plan(**both, **LIMITS | {"baseline": BASE} | asked)
     assert found.status == status
     shown = certain(found.atpp, found.error["atpp"])
-    assert str(found).startswith(f"Plan: {status}: about {shown:.3g} ATPP at ")
+    assert str(found).startswith(f"Plan: {status}: about {shown:.3g} ATPP ")
     assert str(found).count("No evidence") == bool(found.evidence) == bool(words)
     assert words in found.evidence
     row, columns = grid(**RUN, replay=found.replay, tokens=found.tokens), fits["target"].columns
@@ -675,8 +651,6 @@ def test_a_plan_has_the_verdict_of_the_check_there(fits, pooled, asked, status, 
     assert (evidence(located, columns)[0] == "ok") == (status == "feasible")
     of = "" if not words else "plan" if found.cheaper is None else "cheaper"
     assert found.to_dict()["evidence_of"] == of
-    few = f"{found.p_both:.3f}; on draws that did not choose it {found.held_out:.3f}"
-    assert f"Chosen by 400 draws, for which P(both) is {few}" in " ".join(str(found).split())
     if "max_loss" not in asked:
         assert found.cheaper is None
     else:
@@ -774,7 +748,6 @@ MISTAKES = [
     ({"max_loss": np.inf}, "max_loss=inf: give a positive number"),
     ({"max_forgetting": -1}, "max_forgetting=-1: 0.02 allows"),
     ({"max_forgetting": 2}, "give a fraction, not a percentage; 0.02 allows a rise of 2 %"),
-    ({"baseline": "asymptot"}, "did you mean 'asymptote'"),
     ({"baseline": -2.0}, "baseline=-2: give a source loss"),
     ({"baseline": (BASE, -1)}, "standard deviation"),
     ({"baseline": None, "ptpp": 100}, r"0 rows with tokens = 0.*pass baseline="),

@@ -22,6 +22,7 @@ from bayeslaw.inference.sampling import make_settings
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.discrepancy import NoDiscrepancy
 from bayeslaw.model.noise import DOF_FLOOR
+from tests.posteriors import silent
 from tests.support import CHINCHILLA, delphi, on_bound, saved, small, truth_of, with_effects
 
 SHORT = {"discrepancy": "none", "chains": 2, "draws": 100, "tune": 100, "retry": False}
@@ -452,11 +453,11 @@ def test_effects_of_new_sizes_take_out_what_the_law_absorbed_of_the_fitted_ones(
 
 def test_a_plan_has_the_effect_of_a_new_size_where_it_lies():
     """Its probability is that of the forecast there, as far out as the plan is."""
-    few = saved("curvature").accepted(unconverged=True, beyond_evidence=True)
+    few = silent(saved("curvature").accepted(unconverged=True, beyond_evidence=True))
     far = bl.grid(params=2e9, tokens=2e9 * 2000)
     source = bl.PointFit(bl.load_law("chinchilla"), CHINCHILLA, ORIGIN, 0.0, 0.02, 0, 0, 1.0)
     wanted = float(np.quantile(few.latent(far)[:, 0], 0.9))
-    how = {"max_forgetting": 0.5, "noise": "latent", "replay_grid": [1.0]}
+    how = {"max_forgetting": 0.5, "replay_grid": [1.0]}
     how |= {"source": source, "ptpp": 20.0, "baseline": 3.0}
     found = bl.plan(target=few, params=2e9, max_loss=wanted, **how)
     assert found.atpp > 300

@@ -173,9 +173,9 @@ class Limits:
         metavar="RISE",
     )
     baseline: list[str] | None = option(
-        "Source loss of the un-adapted model, measured, with a standard deviation or not, or "
-        "asymptote; by default the base's row with tokens = 0. One per source.",
-        metavar="LOSS[,SD]|asymptote",
+        "Source loss of the un-adapted model, measured, with a standard deviation or not; by "
+        "default the base's row with tokens = 0. One per source.",
+        metavar="LOSS[,SD]",
     )
     base: str | None = option(
         "Base that the run starts from: its label in the tables' column base, or new. By "
@@ -333,12 +333,9 @@ def _explored(plan: "bl.Plan", page: Path) -> list[str]:
     return []
 
 
-def _baseline(baseline: str) -> float | tuple[float, float] | str:
-    """Parse a baseline: a number, two of them, or the name of one."""
-    try:
-        loss, *sd = (float(text) for text in baseline.split(","))
-    except ValueError:
-        return baseline
+def _baseline(baseline: str) -> float | tuple[float, float]:
+    """Parse a baseline: a loss, or a loss and its standard deviation."""
+    loss, *sd = opt.numbers(baseline, "--baseline", "write it as 2.05 or 2.05,0.01")
     if len(sd) > 1:
         raise BayeslawError(f"--baseline {baseline}: give a loss, or a loss and its sd.")
     return (loss, sd[0]) if sd else loss

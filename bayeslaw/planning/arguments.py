@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,50 +11,40 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, argument, unknown
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Fit, check_roles, with_draws
-from bayeslaw.laws.law import Law
 from bayeslaw.laws.steps import Departure, Repetition
 from bayeslaw.model import effects
-from bayeslaw.planning.chance_constraint import fitted_budgets
 from bayeslaw.planning.planned_run import Domain, PlannedRun
 from bayeslaw.tables.table import of_domains
 from bayeslaw.tables.validation import check_units, label_texts
 
 NEW_BASE = "new"
 """In place of the label of a base: one without rows."""
-ASYMPTOTE = "asymptote"
-"""The baseline that is computed from the source's law: the least loss in pure replay."""
-NODES, WITHOUT_END = 200, 1e300
-"""Budgets among which that is sought, and the tokens of a run of a law without deviations."""
-type Baseline = float | tuple[float, float] | str | None
-"""Argument of `bayeslaw.plan`: a loss, a loss and its standard deviation, a name, or none."""
+type Baseline = float | tuple[float, float] | None
+"""Argument of `bayeslaw.plan`: a loss, a loss and its standard deviation, or none."""
 
 
-def limits_of(
-    targets: Sequence[Fit],
-    sources: Sequence[Fit],
-    max_loss: float | Sequence[float] | None,
-    max_forgetting: float | Sequence[float] | None,
-    baseline: Baseline | Sequence[Baseline],
+def check_numbers(
+    run: PlannedRun,
+    max_loss: float | None,
+    max_forgetting: float | None,
+    atpp: float | None,
+    confidence: float,
     *,
     relative: bool,
-    fixed: bool,
-) -> tuple[list[float], list[float], list[Baseline]]:
-    """The limit of each target and of each source, infinite if it is not given, and baselines."""
-    if not fixed and (max_loss is None or max_forgetting is None):
+) -> None:
+    """Raise `BayeslawError` unless limits are given, and all numbers are in range."""
+    if atpp is None and (max_loss is None or max_forgetting is None):
         lacking = "max_loss" if max_loss is None else "max_forgetting"
         raise BayeslawError(
             f"a plan needs {lacking} ({argument(lacking, 0.02 if 'f' in lacking else 1.8)}), or a "
             f"fixed budget ({argument('atpp', 8)})."
         )
-    if max_loss is None and max_forgetting is None and len(targets) > 1:
-        raise BayeslawError("without limits, the best loss is of one target; give one, or limits.")
-    losses, rises = (
-        np.atleast_1d(np.asarray(given, float)).tolist() if given is not None else []
-        for given in (max_loss, max_forgetting)
-    )
-    for loss in losses:
-        _check_positive("max_loss", loss)
-    for rise in rises:
+    positive = {"params": run.params, "ptpp": run.ptpp, "atpp": atpp, "max_loss": max_loss}
+    for name, value in (positive | {"unique_tokens": run.unique_tokens}).items():
+        if value is not None and not 0 < value < math.inf:
+            of_tokens = " of tokens" if name == "unique_tokens" else ""
+            raise BayeslawError(f"{name}={value:g}: give a positive number{of_tokens}.")
+    if (rise := max_forgetting) is not None:
         if not -1 < rise < math.inf:
             raise BayeslawError(f"max_forgetting={rise:g}: 0.02 allows a rise of 2 %.")
         if relative and rise > 1:
@@ -63,60 +52,31 @@ def limits_of(
                 f"max_forgetting={rise:g}: give a fraction, not a percentage; {rise / 100:g} "
                 f"allows a rise of {rise:g} %. Limits in nats need relative=False (--absolute)."
             )
-    # A limit that is not given always holds.
-    losses = losses if max_loss is not None else [math.inf] * len(targets)
-    rises = rises if max_forgetting is not None else [math.inf] * len(sources)
-    baselines: list[Any] = baseline if isinstance(baseline, list) else [baseline]
-    baselines = baselines * len(sources) if baselines == [None] else baselines
-    counted: list[tuple[str, Sequence[Fit], str, Sequence[object]]] = [
-        ("target", targets, "max_loss", losses),
-        ("source", sources, "max_forgetting", rises),
-        ("source", sources, "baseline", baselines),
-    ]
-    for kind, fits, name, values in counted:
-        if not fits or len(fits) != len(values):
-            few = f"{len(fits)} {kind}s and {len(values)} of {name}"
-            raise BayeslawError(f"{few}; give each {kind} its own.")
-    return losses, rises, baselines
-
-
-def _check_positive(name: str, value: float | None, unit: str = "") -> None:
-    if value is not None and not 0 < value < math.inf:
-        raise BayeslawError(f"{name}={value:g}: give a positive number{unit}.")
-
-
-def check_run(run: PlannedRun, atpp: float | None, confidence: float) -> None:
-    """Raise `BayeslawError` unless the numbers of a run are in range."""
-    for name, value in (("params", run.params), ("ptpp", run.ptpp), ("atpp", atpp)):
-        _check_positive(name, value)
-    _check_positive("unique_tokens", run.unique_tokens, " of tokens")
     if not 0 < confidence < 1:
         raise BayeslawError(f"confidence={confidence:g} is not between 0 and 1; 0.9 is 90 %.")
 
 
-def check_fits(
-    targets: Sequence[Fit], sources: Sequence[Fit], run: PlannedRun, ratios: Floats
-) -> None:
+def check_fits(target: Fit, source: Fit, run: PlannedRun, ratios: Floats) -> None:
     """Raise `BayeslawError` unless the fits know what is planned."""
-    for fit in (*targets, *sources):
+    for fit in (target, source):
         if not isinstance(fit, PointFit):
             with_draws(fit, "plan")
-    for law in laws_of(*targets):
+    for law in target.laws:
         if run.unique_tokens is not None and not law.step(Repetition):
             raise BayeslawError(
                 f"unique_tokens: {law.name} was fitted to a table without the column "
                 "unique_tokens, so it does not know what repeated tokens are worth; add "
                 "the column and fit again."
             )
-    if any(_same(*pair) for pair in product(targets, sources)):
+    if _same(target, source):
         raise BayeslawError(
             "target and source are one posterior; give that of the domain adapted to, and "
             "that of the domain that may be forgotten."
         )
-    check_roles(targets, sources)
+    check_roles([target], [source])
     # Tokens and replay are what the plan looks for.
     asked = run.row.drop(columns=["tokens", "replay"])
-    for law in laws_of(*targets, *sources):
+    for law in (*target.laws, *source.laws):
         only = law.held.get("replay", 1.0)
         if "replay" not in law.columns and (ratios != only).any():
             why = "does not know replay, so no ratio can be planned: fit one that does, such as"
@@ -125,7 +85,7 @@ def check_fits(
                 f"the law {law.name} {why}, or fix replay_grid=[{only:g}] (--replay {only:g})."
             )
         law.at_held(asked, "plan")
-    for fit in (*targets, *sources):
+    for fit in (target, source):
         if fit.table is not None:
             check_units(asked, "plan", fit.table.frame)
 
@@ -145,10 +105,6 @@ def stage_of(fits: Sequence[Fit], ptpp: float | None) -> float | None:
     if ptpp is None and any("ptpp" in fit.columns for fit in fits):
         raise BayeslawError("a plan needs ptpp= (--ptpp): the laws know pre-training budgets.")
     return ptpp
-
-
-def laws_of(*fits: Fit) -> list[Law]:
-    return [law for fit in fits for law in fit.laws]
 
 
 def _same(one: Fit, other: Fit) -> bool:
@@ -218,11 +174,6 @@ def baseline_of(baseline: Baseline, source: Domain) -> Start:
 
     None stands for the row with ``tokens = 0`` of the base in the source's table, on its domain.
     """
-    if baseline == ASYMPTOTE:
-        words = "least source loss that pure replay can reach, draw by draw"
-        return Start(_asymptote(source), words, ASYMPTOTE)
-    if isinstance(baseline, str):
-        raise BayeslawError(unknown("baseline", baseline, (ASYMPTOTE,)))
     if baseline is None:
         return _start_of_base(source)
     loss, *sd = np.atleast_1d(np.asarray(baseline, float)).tolist()
@@ -241,17 +192,6 @@ def baseline_of(baseline: Baseline, source: Domain) -> Start:
     return Start(drawn, f"{words}, with sd {sd[0]:g}", (loss, sd[0]))
 
 
-def _asymptote(source: Domain) -> Floats:
-    """Least loss from the fitted budgets on in pure replay, (pairs,)."""
-    run, pure = source.run, 1.0
-    low, high = fitted_budgets(source.fit, run.params)
-    if any(law.deviations for law in source.fit.laws):
-        budgets = np.linspace(low, high + math.log(1e6), NODES)
-    else:  # it falls with tokens without end
-        budgets = np.array([math.log(WITHOUT_END / run.params)])
-    return np.asarray(source.losses(run.rows(budgets, pure)).min(axis=0))
-
-
 def _start_of_base(source: Domain) -> Start:
     """The loss of the base in the source's table; of a new base, draws of it."""
     fit, run = source.fit, source.run
@@ -261,10 +201,7 @@ def _start_of_base(source: Domain) -> Start:
         if bases is not None and NEW_BASE not in bases.known:
             words = "starting loss of a new base, drawn from the law of the bases"
             return Start(source.starts(bases), words, "drawn")
-    why = (
-        "pass baseline= (--baseline) as the measured source loss of that model, "
-        f"or {ASYMPTOTE!r}, the least loss that pure replay can reach"
-    )
+    why = "pass baseline= (--baseline), the measured source loss of that model"
     if fit.table is None:
         raise BayeslawError(f"No baseline for the un-adapted model: {why}.")
     rows, name = of_domains(fit.table.baselines, fit.table.frame), fit.table.name

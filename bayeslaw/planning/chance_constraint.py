@@ -25,7 +25,7 @@ References
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -38,6 +38,8 @@ from bayeslaw.inference.pools import Fit
 from bayeslaw.planning.planned_run import Domain
 from bayeslaw.tables.hull import MEASURED_DECADES, TOO_FAR
 
+NAMES = ("target", "forgetting")
+"""What the limits are on."""
 SPACING = 0.2
 """Spacing of the lattice in e-folds of the budget."""
 REACH = TOO_FAR * MEASURED_DECADES["tokens"] * math.log(10)
@@ -48,8 +50,8 @@ NO_TABLE = math.log(1e-3), math.log(1e6)
 """Fitted budgets, log ATPP, of laws without a table."""
 FINER = 4
 """Nodes of a finer lattice, in each direction, and ratios of a query, for one of a lattice."""
-ZOOMS = 2
-"""Finer lattices of a query, after which its budget is right to .1 %."""
+EXACT_ZOOMS = 3
+"""Finer lattices of a plan; other queries have one, and are right to .1 %."""
 EXACT = 1e-10
 """E-folds to which the budget of a plan is the smallest one at its ratio."""
 FIXED_RATIOS = 397
@@ -69,15 +71,13 @@ class Limit:
     """An upper limit on the loss of a target, or on the rise of a source's loss over its baseline.
 
     A limit on the loss has no `baseline`, which is a number or of shape (pairs,). A rise is in nats
-    per token or, if `relative`, a fraction of the baseline. A baseline that is `computed` from the
-    source's law is latent, so that the measured one has the effect of the base.
+    per token or, if `relative`, a fraction of the baseline.
     """
 
     domain: Domain
     most: float
     baseline: float | Floats | None = None
     relative: bool = False
-    computed: bool = False
 
     def text(self, value: float) -> str:
         """A value of what is limited; a loss goes without its unit."""
@@ -85,25 +85,17 @@ class Limit:
             return f"{value:g}"
         return f"{100 * value:.3g} %" if self.relative else f"{value:.3g} nats"
 
-    def start(self, *, measured: bool) -> float | Floats:
-        """Loss of the un-adapted model; 0 of a target."""
-        if self.baseline is None:
-            return 0.0
-        # The un-adapted model is of the same base, so its effect cancels in a relative rise.
-        effect = np.exp(self.domain.base_effect) if self.computed and measured else 1.0
-        return self.baseline * effect
-
     def threshold(self, *, measured: bool) -> Floats:
         """The limit as one on the latent loss, nats per token, shape (pairs,)."""
-        start, deviation = self.start(measured=measured), measured * self.domain.deviation
+        start = 0.0 if self.baseline is None else self.baseline
         most = (1 + self.most) * start if self.relative else start + self.most
         # Noise moves the limit, once, in place of the losses at every node of a lattice.
-        return np.asarray(most * np.exp(-deviation))
+        return np.asarray(most * np.exp(-measured * self.domain.deviation))
 
     def values(self, latent: Floats, *, measured: bool) -> Floats:
         """What is limited, in the unit of `most`, given latent losses of shape (..., pairs)."""
         loss = latent * np.exp(measured * self.domain.deviation)
-        start = self.start(measured=measured)
+        start = 0.0 if self.baseline is None else self.baseline
         return np.asarray(loss / start - 1 if self.relative else loss - start)
 
 
@@ -131,7 +123,7 @@ def fitted_budgets(fit: Fit, params: float) -> tuple[float, float]:
     return float(low), float(np.log(rows["tokens"].max() / params))
 
 
-def searched_budgets(fits: Sequence[Fit], params: float) -> Floats:
+def searched_budgets(fits: Collection[Fit], params: float) -> Floats:
     """Budgets of the lattice of a plan, log ATPP, from the least to the greatest."""
     ends = np.array([fitted_budgets(fit, params) for fit in fits])
     low, high = ends[:, 0].min() - REACH, ends[:, 1].max() + REACH
@@ -143,11 +135,12 @@ def searched_budgets(fits: Sequence[Fit], params: float) -> Floats:
 
 @dataclass(frozen=True)
 class Problem:
-    """Limits on the losses of the targets, then of the sources, and the lattice of their losses.
+    """Limits on the losses of target and source, and the lattice of their losses.
 
     Parameters
     ----------
     limits : tuple of Limit
+        Of the target and of the source.
     lattice : Lattice
         Of the domains of the limits, in their order.
     confidence : float
@@ -173,19 +166,6 @@ class Problem:
     fixed: float | None = None
     some: slice = slice(None)
     jointly: bool = True
-
-    @property
-    def targets(self) -> tuple[Limit, ...]:
-        return tuple(limit for limit in self.limits if limit.baseline is None)
-
-    @property
-    def sources(self) -> tuple[Limit, ...]:
-        return self.limits[len(self.targets) :]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        kinds = ("target", self.targets), ("forgetting", self.sources)
-        return tuple(name for kind, limits in kinds for name in numbered(kind, len(limits)))
 
     @property
     def params(self) -> float:
@@ -260,9 +240,7 @@ class Problem:
 
     # -- queries ----------------------------------------------------------------------------------
 
-    def smallest(
-        self, confidence: float | None = None, *, zooms: int = ZOOMS, exact: bool = False
-    ) -> Place | None:
+    def smallest(self, confidence: float | None = None, *, exact: bool = False) -> Place | None:
         """The smallest budget that meets all limits with a confidence, by default the problem's.
 
         At a fixed budget, its least replay ratio. `exact` finds the smallest budget to `EXACT`.
@@ -279,6 +257,7 @@ class Problem:
         i = int(np.searchsorted(lattice.budgets, node.budget))
         width = float(np.diff(lattice.budgets[max(i - 1, 0) : i + 1]).max(initial=0.0))
         step = float(np.diff(lattice.ratios).max(initial=0.0))
+        zooms = EXACT_ZOOMS if exact else 1
         while zooms:
             finer = self._around(place, width, step)
             place, found = self._first(finer, self.counted(finer), rank)
@@ -291,8 +270,8 @@ class Problem:
     def _around(self, place: Place, width: float, step: float) -> Lattice:
         """Exact losses up to half a width from a budget, and up to half a step from a ratio."""
         low, high = self.lattice.budgets[[0, -1]]
-        nodes = np.linspace(-1, 1, FINER + 1)
-        budgets = np.unique(np.clip(place.budget + width / 2 * nodes, low, high))
+        nodes = np.linspace(-1, 1, 2 * FINER + 1)
+        budgets = np.unique(np.clip(place.budget + width / 2 * nodes[::2], low, high))
         ratios = np.unique(np.clip(place.ratio + step / 2 * nodes, *self.lattice.ratios[[0, -1]]))
         return lattice_of([limit.domain for limit in self.limits], budgets, ratios)
 
@@ -352,9 +331,11 @@ class Problem:
         if any(limit.most < math.inf for limit in self.limits):
             ratio = first_that(lambda r: self.held(budget, r) >= rank, ratios, EXACT)
             return None if ratio is None else Place(budget, ratio, int(self.held(budget, ratio)[0]))
-        target, nodes = self.targets[0], ratios
+        target, nodes = self.limits[0], ratios
         while True:
-            values = target.values(self.losses(budget, nodes)[0], measured=self.measured)
+            rows = target.domain.run.rows(budget, nodes)
+            values = target.values(target.domain.losses(rows), measured=self.measured)
+            values = values[:, self.some]
             stated = np.sort(values, axis=-1)[:, rank - 1]
             stated = np.where(self._within(np.ones(len(nodes), int), budget, nodes), stated, np.inf)
             k = int(np.argmin(stated))
@@ -399,7 +380,7 @@ class Problem:
     def binding(self) -> str:
         """Which limits make the problem infeasible: those that cannot be met alone, or all."""
         most = {}
-        for k, (name, limit) in enumerate(zip(self.names, self.limits, strict=True)):
+        for k, (name, limit) in enumerate(zip(NAMES, self.limits, strict=True)):
             lattice = replace(self.lattice, losses=[self.lattice.losses[k]])
             most[name] = replace(self, limits=(limit,), lattice=lattice).likeliest().held
         failing = " and ".join(name for name, held in most.items() if held < self.rank())
@@ -435,8 +416,3 @@ def _interpolated(losses: Floats, parts: int) -> Floats:
     shares = np.arange(parts)[:, None] / parts
     between = losses[:-1, None] + shares * (losses[1:] - losses[:-1])[:, None]
     return np.concatenate([between.reshape(-1, losses.shape[1]), losses[-1:]])
-
-
-def numbered(name: str, count: int) -> list[str]:
-    """A name for each of some things: the name itself, or with numbers if there are several."""
-    return [name] if count == 1 else [f"{name} {i + 1}" for i in range(count)]

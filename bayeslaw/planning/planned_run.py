@@ -1,7 +1,7 @@
 """The planned run as each fit sees it: its losses, its noise, and how far it lies from the rows."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -87,11 +87,6 @@ class Domain:
     def deviation(self) -> Floats:
         """Sum of the deviations, (pairs,)."""
         return np.asarray(sum(self.deviations.values()))
-
-    @property
-    def base_effect(self) -> Floats:
-        """The part of the deviation that the un-adapted model has as well, (pairs,)."""
-        return self.deviations.get("base", np.zeros_like(self.deviation))
 
     def losses(self, rows: pd.DataFrame) -> Floats:
         """Latent loss in nats per token, shape (rows, pairs)."""
@@ -264,7 +259,7 @@ def farness(fits: Mapping[str, Fit], run: PlannedRun) -> RegularGridInterpolator
     return RegularGridInterpolator(nodes, excess, bounds_error=False, fill_value=None)
 
 
-def common_ranges(fits: Sequence[Fit]) -> dict[str, tuple[float, float]]:
+def common_ranges(fits: Collection[Fit]) -> dict[str, tuple[float, float]]:
     """Ranges of params, ptpp, replay and ATPP that the training rows of every fit cover."""
     ranges: dict[str, tuple[float, float]] = {}
     for rows in (fit.table.frame for fit in fits if fit.table is not None):

@@ -18,8 +18,7 @@ from bayeslaw.planning.arguments import (
     base_of,
     baseline_of,
     check_fits,
-    check_run,
-    limits_of,
+    check_numbers,
     stage_of,
 )
 from bayeslaw.planning.chance_constraint import (
@@ -27,7 +26,6 @@ from bayeslaw.planning.chance_constraint import (
     Place,
     Problem,
     lattice_of,
-    numbered,
     searched_budgets,
 )
 from bayeslaw.planning.planned_run import (
@@ -51,14 +49,14 @@ NORMAL_95 = 1.6449
 @step("planning")
 def plan(
     *,
-    target: Fit | Sequence[Fit],
-    source: Fit | Sequence[Fit],
+    target: Fit,
+    source: Fit,
     params: float,
     ptpp: float | None = None,
-    max_loss: float | Sequence[float] | None = None,
-    max_forgetting: float | Sequence[float] | None = None,
+    max_loss: float | None = None,
+    max_forgetting: float | None = None,
     atpp: float | None = None,
-    baseline: Baseline | Sequence[Baseline] = None,
+    baseline: Baseline = None,
     base: str | None = None,
     unique_tokens: float | None = None,
     confidence: float = 0.9,
@@ -79,26 +77,25 @@ def plan(
 
     Parameters
     ----------
-    target, source : Posterior, Pool or PointFit, or a sequence of them
-        Fits of the domains adapted to, and of those that may be forgotten. A PointFit has neither
+    target, source : Posterior, Pool or PointFit
+        Fits of the domain adapted to, and of the one that may be forgotten. A PointFit has neither
         uncertainty nor noise.
     params : float
         Parameters N of the model.
     ptpp : float, optional
         Its pre-training tokens per parameter. By default the only value in the tables, if there is
         one; not needed where no law knows it.
-    max_loss : float, or a sequence of them
-        Limit of the loss of each target, nats per token; may be left out with `atpp`.
-    max_forgetting : float, or a sequence of them
+    max_loss : float
+        Limit of the target loss, nats per token; may be left out with `atpp`.
+    max_forgetting : float
         Limit of the rise of the source loss over `baseline`: a fraction of the baseline, at most 1,
-        or nats per token; of several sources, one each. May be left out with `atpp`.
+        or nats per token; may be left out with `atpp`.
     atpp : float, optional
         A fixed budget, adaptation tokens per parameter.
-    baseline : float, (float, float), "asymptote", optional
+    baseline : float or (float, float), optional
         Source loss of the un-adapted model: a measured loss in nats per token, or that and its
-        standard deviation; or the least loss that pure replay can reach. By default the row with
-        ``tokens = 0`` of the base in the source's table; for a new base, draws of its loss, if the
-        source's law starts from the base. Several sources take a list.
+        standard deviation. By default the row with ``tokens = 0`` of the base in the source's
+        table; for a new base, draws of its loss, if the source's law starts from the base.
     base : str, optional
         The pre-trained model that the run starts from: its label in the tables' column `base`, or
         "new". The effect of a base with training rows is its posterior, that of a new one is drawn;
@@ -148,65 +145,47 @@ def plan(
     >>> round(found.atpp, 1), round(found.replay, 2)
     (8.9, 0.34)
     """
-    targets, sources = (
-        list(fits) if isinstance(fits, Sequence) else [fits] for fits in (target, source)
-    )
     ratios = REPLAY_RATIOS if replay_grid is None else replay_ratios(replay_grid)
-    fits = [*targets, *sources]
-    run = PlannedRun(params, stage_of(fits, ptpp), base, unique_tokens, seed)
-    check_run(run, atpp, confidence)
-    losses, rises, baselines = limits_of(
-        targets, sources, max_loss, max_forgetting, baseline,
-        relative=relative, fixed=atpp is not None,
-    )  # fmt: skip
-    check_fits(targets, sources, run, ratios)
-    label, base_words = base_of(fits, run)
-    one_ratio = {law.held["replay"] for fit in fits for law in fit.laws if "replay" in law.held}
+    fits = {"target": target, "source": source}
+    run = PlannedRun(params, stage_of([*fits.values()], ptpp), base, unique_tokens, seed)
+    check_numbers(run, max_loss, max_forgetting, atpp, confidence, relative=relative)
+    check_fits(target, source, run, ratios)
+    label, base_words = base_of([target, source], run)
+    one_ratio = {law.held["replay"] for law in target.laws if "replay" in law.held}
     run = replace(run, base=label, replay=one_ratio.pop() if one_ratio else run.replay)
-    unconverged = tuple(failure for fit in fits for failure in fit.require_converged())
+    unconverged = tuple(failure for fit in fits.values() for failure in fit.require_converged())
 
-    domains, pairing = domains_of(fits, run)
-    limits = [Limit(*pair) for pair in zip(domains, losses, strict=False)]
-    starts = [baseline_of(*pair) for pair in zip(baselines, domains[len(targets) :], strict=True)]
-    for domain, most, start in zip(domains[len(targets) :], rises, starts, strict=True):
-        computed = isinstance(start.stated, str)
-        limits.append(Limit(domain, most, start.loss, relative, computed))
-    names = numbered("target", len(targets)) + numbered("source", len(sources))
-    named = dict(zip(names, fits, strict=True))
-    far = farness(named, run)
+    domains, pairing = domains_of([target, source], run)
+    start = baseline_of(baseline, domains[1])
+    # A limit that is not given always holds.
+    most, rise = (math.inf if x is None else float(x) for x in (max_loss, max_forgetting))
+    limits = Limit(domains[0], most), Limit(domains[1], rise, start.loss, relative)
+    far = farness(fits, run)
     # The values are distances over the measured one, less 1: any plan would be refused.
     if far is not None and far.values.min() >= TOO_FAR - 1:
-        _check_reach(named, run)
+        _check_reach(fits, run)
     fixed = None if atpp is None else math.log(atpp)
-    budgets = searched_budgets(fits, params) if fixed is None else np.array([fixed])
+    budgets = searched_budgets(fits.values(), params) if fixed is None else np.array([fixed])
     lattice = lattice_of(domains, budgets, ratios)
-    everywhere = Problem(tuple(limits), lattice, confidence, fixed=fixed)
+    everywhere = Problem(limits, lattice, confidence, fixed=fixed)
     answer = _answer(everywhere, replace(everywhere, far=far))
     problem, shown = answer.problem, answer.shown
-    chosen = INFEASIBLE if answer.best else shown
-    level, evidence, outside = _judged(named, run, shown, refuse=answer.best is None)
+    level, evidence, outside = _judged(fits, run, shown, refuse=answer.best is None)
     if level == "refuse":
         raise _no_evidence(answer, evidence)
     status = "feasible" if level == "ok" else "feasible, beyond the evidence"
     # The plan lies within the evidence, so the words are of the cheaper one, which does not.
     if answer.cheaper is not None:
-        evidence = _judged(named, run, answer.cheaper)[1]
+        evidence = _judged(fits, run, answer.cheaper)[1]
     error, held_out = monte_carlo(problem, None if answer.best else answer.place)
-    stated = [start.stated for start in starts]
-    several: dict[str, list[Any]] = {
-        "max_loss": losses,
-        "max_forgetting": rises,
-        "baseline": stated,
-    }
     asked = {name: getattr(run, name) for name in ("params", "ptpp", "base", "unique_tokens")}
-    asked |= {name: each[0] if len(each) == 1 else each for name, each in several.items()}
-    asked |= {"max_loss": None} if max_loss is None else {}
-    asked |= {"max_forgetting": None} if max_forgetting is None else {}
-    asked |= {"atpp": atpp} if atpp is not None else {}
-    by_name = dict(zip(names, domains, strict=True))
-    latent = replace(problem, measured=False)
+    asked |= {"max_loss": max_loss, "max_forgetting": max_forgetting, "baseline": start.stated}
+    asked |= {"relative": relative} | ({"atpp": atpp} if atpp is not None else {})
+    shares = pd.DataFrame()
+    if answer.place is not None:
+        shares = spread(dict(zip(fits, domains, strict=True)), shown.tokens, shown.replay)
     return Plan(
-        **vars(chosen),
+        **vars(INFEASIBLE if answer.best else shown),
         status="infeasible" if answer.best else status,
         evidence=evidence,
         cheaper=answer.cheaper,
@@ -214,20 +193,20 @@ def plan(
         confidence=confidence,
         draws=problem.draws,
         pairing=pairing,
-        latent=choice_at(latent, answer.place, shown.tokens),
-        spread=spread(by_name, shown.tokens, shown.replay) if answer.place else pd.DataFrame(),
+        latent=choice_at(replace(problem, measured=False), answer.place, shown.tokens),
+        spread=shares,
         base=base_words,
-        baseline="; ".join(dict.fromkeys(start.words for start in starts)),
-        limits=asked | {"relative": relative},
+        baseline=start.words,
+        limits=asked,
         binds=problem.binding() if answer.best else "",
         best=answer.best,
         deterministic=_deterministic(problem),
         held_out=held_out,
         error=error,
         outside=outside,
-        data=common_ranges(fits),
+        data=common_ranges(fits.values()),
         unconverged=unconverged,
-        synthetic=any(is_synthetic(fit.table) for fit in fits),
+        synthetic=any(is_synthetic(fit.table) for fit in fits.values()),
         seed=seed,
         problem=problem,
         run=run,
@@ -248,13 +227,13 @@ class _Answer:
 
 def _answer(everywhere: Problem, within: Problem) -> _Answer:
     """The plan within the evidence if there is one, and what else there is to know."""
-    anywhere = everywhere.smallest(zooms=3, exact=True)
+    anywhere = everywhere.smallest(exact=True)
     if within.far is None or (within.far.values > 0).all():
         # No run at all is within the evidence: the smallest budget is all there is to show.
         within = everywhere
     if anywhere is not None and within.held(anywhere.budget, anywhere.ratio)[0]:
         return _Answer(within, anywhere, choice_at(within, anywhere))
-    nearest = within.smallest(zooms=3, exact=True)
+    nearest = within.smallest(exact=True)
     if nearest is not None:
         cheaper = choice_at(within, anywhere)
         return _Answer(within, nearest, choice_at(within, nearest), cheaper=cheaper)
@@ -305,7 +284,7 @@ def monte_carlo(problem: Problem, place: Place | None) -> tuple[dict[str, Any], 
     ess = array_stats.ess(holds.astype(float), method="mean")
     trials = round(float(np.clip(ess, 1, draws))) if np.isfinite(ess) else draws  # NaN: few draws
     quantiles = np.array(binom.ppf((0.05, 0.95), trials, share)) / trials
-    low, high = (problem.smallest(float(quantile), zooms=1) or NOWHERE for quantile in quantiles)
+    low, high = (problem.smallest(float(quantile)) or NOWHERE for quantile in quantiles)
     atpp, ratio = math.exp(place.budget), place.ratio
     least, most = min(math.exp(low.budget), atpp), math.exp(high.budget)
     if high is NOWHERE:  # other draws may have no plan
@@ -320,7 +299,7 @@ def monte_carlo(problem: Problem, place: Place | None) -> tuple[dict[str, Any], 
     held = [
         other.held(plan.budget, plan.ratio)[0] / other.draws
         for one, other in problem.halves()
-        if (plan := one.smallest(zooms=1)) is not None
+        if (plan := one.smallest()) is not None
     ]
     held_out = float(np.mean(held)) if held else math.nan
     return error | {"infeasible": infeasible, "ess": trials}, held_out

@@ -14,12 +14,9 @@ from bayeslaw.common.formatting import certain, count, digits, jsonable
 from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
 from bayeslaw.inference.variance import shares_table
 from bayeslaw.laws.steps import epochs
-from bayeslaw.planning.chance_constraint import Place, Problem
+from bayeslaw.planning.chance_constraint import NAMES, Place, Problem
 from bayeslaw.planning.planned_run import PlannedRun
 
-FEW_DRAWS = 1000
-"""Of fewer draws, P(both) of the plan that they choose is optimistic: of 200, one plan had .800 for
-the .774 of the forecasts of its run."""
 LARGE_ERROR = 0.03
 """Monte Carlo error, as a fraction of the budget, from which the first line states it."""
 SHOWN = {"atpp": "ATPP", "replay": "replay", "tokens": "tokens", "flops": "FLOPs"}
@@ -48,16 +45,12 @@ class Choice(Showing):
     replay : float
         Replay ratio.
     p_target, p_forgetting, p_both : float
-        Probability that all target limits hold, that all forgetting limits hold, and that all hold.
-    p_targets, p_sources : tuple of float
-        Probability that the limit of each target, and of each source, holds.
-    losses : tuple of float
-        Expected loss of each target, nats per token.
+        Probability that the limit of the target loss holds, that of forgetting, and both.
+    loss : float
+        Expected target loss, nats per token.
     forgetting : float
-        Expected rise of the (first) source loss over its baseline: a fraction of the baseline or
-        nats per token, as its limit is.
-    forgettings : tuple of float
-        The same of each source.
+        Expected rise of the source loss over its baseline: a fraction of the baseline or nats per
+        token, as its limit is.
 
     Examples
     --------
@@ -74,16 +67,8 @@ class Choice(Showing):
     p_target: float
     p_forgetting: float
     p_both: float
-    p_targets: tuple[float, ...] = ()
-    p_sources: tuple[float, ...] = ()
-    losses: tuple[float, ...] = ()
+    loss: float = math.nan
     forgetting: float = math.nan
-    forgettings: tuple[float, ...] = ()
-
-    @property
-    def budget(self) -> float:
-        """Log ATPP."""
-        return math.log(self.atpp)
 
     @property
     def p_failure(self) -> float:
@@ -127,12 +112,12 @@ def choice_at(problem: Problem, place: Place | None, most: float = math.inf) -> 
     """
     if place is None:
         return INFEASIBLE
-    params, targets = problem.params, len(problem.targets)
+    params = problem.params
     # Rounding in the exponential could give a token less, at which a limit just fails.
     tokens = min(float(math.ceil(params * math.exp(place.budget) * (1 + 1e-12))), most)
     # The probabilities are those of the whole tokens that are shown.
     losses = [loss[0] for loss in problem.losses(math.log(tokens / params), place.ratio)]
-    holds = np.array([x <= y for x, y in zip(losses, problem.thresholds, strict=True)])
+    target, source = problem.holds(losses)
     pairs = zip(problem.limits, losses, strict=True)
     means = [float(limit.values(x, measured=problem.measured).mean()) for limit, x in pairs]
     return Choice(
@@ -140,14 +125,11 @@ def choice_at(problem: Problem, place: Place | None, most: float = math.inf) -> 
         replay=place.ratio,
         tokens=tokens,
         flops=6 * params * tokens,
-        p_target=float(holds[:targets].all(0).mean()),
-        p_forgetting=float(holds[targets:].all(0).mean()),
-        p_both=float(holds.all(0).mean()),
-        p_targets=tuple(holds[:targets].mean(1).tolist()),
-        p_sources=tuple(holds[targets:].mean(1).tolist()),
-        losses=tuple(means[:targets]),
-        forgetting=means[targets],
-        forgettings=tuple(means[targets:]),
+        p_target=float(target.mean()),
+        p_forgetting=float(source.mean()),
+        p_both=float((target & source).mean()),
+        loss=means[0],
+        forgetting=means[1],
     )
 
 
@@ -186,7 +168,6 @@ class Plan(Choice):
         Arguments that the plan was made for, by their names in `bayeslaw.plan`: `params`, `ptpp`,
         `base`, `unique_tokens`, `max_loss`, `max_forgetting`, `relative`, `baseline`, and `atpp` if
         the budget was fixed. A limit that was not given is None.
-        Several targets or sources have a list.
     binds : str
         If infeasible, the limits that cannot be met.
     best : Choice or None
@@ -287,8 +268,8 @@ class Plan(Choice):
             Adaptation tokens per parameter.
         replay : array, shape (ratios,)
         values : dict of str to array, shape (budgets, ratios, draws)
-            Losses of each target, nats per token, and the rise of each source's loss, in the unit
-            of its limit. All limits hold at a share of the draws: that is P(both).
+            Of "target" its loss, nats per token, and of "forgetting" the rise of the source loss,
+            in the unit of its limit. P(both) is the share of the draws that keep both limits.
 
         Examples
         --------
@@ -302,7 +283,7 @@ class Plan(Choice):
         True
         """
         problem = self.problem
-        known = zip(problem.names, problem.limits, problem.lattice.losses, strict=True)
+        known = zip(NAMES, problem.limits, problem.lattice.losses, strict=True)
         values = {name: limit.values(x, measured=measured) for name, limit, x in known}
         return np.exp(problem.lattice.budgets), problem.lattice.ratios, values
 
@@ -348,7 +329,7 @@ class Plan(Choice):
         """Plans under changed limits and a changed baseline.
 
         `max_loss` and `baseline` move by .25 %, `max_forgetting` by a tenth, each down and up.
-        Several target limits are changed together; a baseline that is not a number is not changed.
+        A baseline that is drawn is not changed.
 
         Returns
         -------
@@ -357,21 +338,18 @@ class Plan(Choice):
             this plan under the changed limit; and the fields of `Choice` for the new plan.
         """
         changes = {"max_loss": 0.0025, "max_forgetting": 0.1, "baseline": 0.0025}
-        if any(source.computed for source in self.problem.sources):
-            # It follows from the draws of the source: no measurement that could be off.
-            del changes["baseline"]
-        if self.limits["max_forgetting"] is None:
-            changes.pop("baseline", None)
-        for name in ("max_loss", "max_forgetting"):
-            if self.limits[name] is None:
-                del changes[name]
+        unlimited = {name for name in changes if self.limits[name] is None}
+        # Draws are no measurement that could be off.
+        if "max_forgetting" in unlimited or "drawn" in np.ravel(self.limits["baseline"]):
+            unlimited.add("baseline")
         rows = []
-        for name, change in changes.items():
-            for by in (1 - change, 1 + change):
+        for name in (name for name in changes if name not in unlimited):
+            for by in (1 - changes[name], 1 + changes[name]):
                 problem, held = self.problem.scaled(**{name: by}), math.nan
                 if self.atpp < math.inf:
                     # At most its own tokens: rounding up again could give one more.
-                    held = choice_at(problem, self._place, self.tokens).p_both
+                    place = Place(math.log(self.atpp), self.replay, 0)
+                    held = choice_at(problem, place, self.tokens).p_both
                 choice = choice_at(problem, problem.smallest())
                 rows.append({"quantity": name, "moved": by - 1, "held": held} | vars(choice))
         return pd.DataFrame(rows)
@@ -391,10 +369,6 @@ class Plan(Choice):
             raise BayeslawError(f"a cap of {most:g} tokens leaves no budget; give a positive cap.")
         place = self.problem.likeliest(math.log(most / self.problem.params))
         return choice_at(self.problem, place if place.held else None, most)
-
-    @property
-    def _place(self) -> Place:
-        return Place(self.budget, self.replay, 0)
 
     @property
     def evidence_of(self) -> str:
@@ -421,13 +395,9 @@ class Plan(Choice):
         notes += [*self.reservations, ""] if self.reservations else []
         blocks = [*notes, *self._stated(), "", *self._answer(), self._compared()]
         chosen, certain = self.chosen, self.deterministic
-        if chosen.losses:
-            losses = " and ".join(f"{loss:.4g}" for loss in chosen.losses)
-            rises = " and ".join(map(self.problem.sources[0].text, chosen.forgettings))
-            blocks.append(f"Expected target loss {losses}; expected forgetting {rises}.")
-            if len(chosen.p_sources) > 1:
-                held = ", ".join(f"{p:.3f}" for p in chosen.p_sources)
-                blocks.append(f"The limits of the sources hold with probability {held}.")
+        if math.isfinite(chosen.atpp):
+            rise = self.problem.limits[1].text(chosen.forgetting)
+            blocks.append(f"Expected target loss {chosen.loss:.4g}; expected forgetting {rise}.")
         words = "is infeasible"
         if math.isfinite(certain.atpp):
             words = f"fails with probability {certain.p_failure:.2f}"
@@ -472,7 +442,7 @@ class Plan(Choice):
             )
         # A single draw has no other half.
         atpp, replay, about, error, held = self.atpp, self.replay, "", "", ""
-        if self.error:  # not of a single draw, which has no other half
+        if self.error:
             sd = self.error["atpp"]
             atpp, about = certain(atpp, sd), "about "
             if sd > LARGE_ERROR * atpp:
@@ -480,11 +450,10 @@ class Plan(Choice):
             # The budget is flat along the ratio. Unless that is given or lies at an end, plans of
             # neighbouring ranks may have the same one by chance: of other fits to the rows of
             # `plan_example` it varies by 3 %, and the budget by 2 %.
-            sd = self.error["replay"]
-            least = 2 * replay * self.error["atpp"] / self.atpp if self.atpp and sd > 1e-4 else 0.0
-            replay = certain(replay, max(sd, least))
+            least = 2 * replay * sd / self.atpp if self.error["replay"] > 1e-4 else 0.0
+            replay = certain(replay, max(self.error["replay"], least))
             held = f"; P(both) on held-out draws {certain(self.held_out, self._held_sd):.3g}"
-        share = atpp / self.atpp if self.atpp else 1.0
+        share = atpp / self.atpp
         return (
             f"{self.status}: {about}{atpp:.3g} ATPP{error} at {100 * replay:.3g} % replay, "
             f"{count(share * self.tokens)} tokens, {share * self.flops:.3g} FLOPs{held}"
@@ -515,15 +484,9 @@ class Plan(Choice):
             text += f", at {digits(near.atpp)} ATPP and {100 * near.replay:.1f} % replay"
             notes.append(Note(f"{text if near.p_both else 'no draw meets the limits'}.", "caution"))
         if (cheaper := self.cheaper) is not None:
-            text = (
-                f"Beyond the evidence: {digits(cheaper.atpp)} ATPP at {100 * cheaper.replay:.1f} %"
-            )
-            notes.append(Note(f"{text} replay would do. {self.evidence}", "caution"))
+            text = f"{digits(cheaper.atpp)} ATPP at {100 * cheaper.replay:.1f} % replay would do."
+            notes.append(Note(f"Beyond the evidence: {text} {self.evidence}", "caution"))
         notes += [Note(text[:1].upper() + text[1:], "caution") for text in self.outside]
-        if self.error and self.draws < FEW_DRAWS and math.isfinite(self.held_out):
-            text = f"Chosen by {self.draws} draws, for which P(both) is {self.p_both:.3f}; on draws"
-            text += f" that did not choose it {self.held_out:.3f}. Fit with more draws for both to"
-            notes.append(Note(f"{text} agree.", "caution"))
         failures: dict[str, list[str]] = {}
         for text in self.unconverged:
             # The name of a fit may have a colon itself.
@@ -552,31 +515,23 @@ class Plan(Choice):
 
     def _stated(self) -> list[Block]:
         limits, problem = self.limits, self.problem
-        baselines = (
-            limits["baseline"] if isinstance(limits["baseline"], list) else [limits["baseline"]]
-        )
         # Of a loss with its standard deviation the loss alone; the other is in `baseline`.
-        levels = [f"{np.ravel(level)[0]:.4g}" for level in baselines if not isinstance(level, str)]
-        level = f"{' and '.join(levels)}, the " if levels else "the "
-        losses, rises = (
-            " and ".join(limit.text(limit.most) for limit in limits)
-            for limits in (problem.targets, problem.sources)
-        )
-        stated = [f"target loss at most {losses} nats per token"]
-        stated += [f"forgetting at most {rises} over {level}{self.baseline}"]
-        given = [
-            text
-            for text, name in zip(stated, ("max_loss", "max_forgetting"), strict=True)
-            if limits[name] is not None
-        ]
+        level = np.ravel(limits["baseline"])[0]
+        start = "the" if isinstance(level, str) else f"{level:.4g}, the"
+        most, rise = (limit.text(limit.most) for limit in problem.limits)
+        stated = {
+            "max_loss": f"target loss at most {most} nats per token",
+            "max_forgetting": f"forgetting at most {rise} over {start} {self.baseline}",
+        }
+        given = [text for name, text in stated.items() if limits[name] is not None]
         asked = ", ".join(given)
         if problem.fixed is not None:
             asked = f"at {math.exp(problem.fixed):.4g} ATPP, the least replay with {asked}"
         if not given:
             asked = f"at {math.exp(problem.fixed or 0.0):.4g} ATPP, the replay with the least "
             asked += f"target loss that holds with probability {100 * self.confidence:g} %"
-        all_ = {1: "", 2: "both "}.get(len(given) * len(problem.limits) // 2, "all ")
-        held = f", {all_}with probability {100 * self.confidence:g} %" if given else ""
+        both = "both " if len(given) == 2 else ""
+        held = f", {both}with probability {100 * self.confidence:g} %" if given else ""
         lines = [
             f"{self.model}: {asked}{held}.",
             f"The limits are on measured losses of a new run, with {self.base}.",
@@ -626,13 +581,13 @@ class Plan(Choice):
         return [name for name, limit in names.items() if self.limits[limit] is None]
 
     def target_loss(self) -> tuple[float, float, float, float]:
-        """Loss of the (first) target there: 5, 50 and 95 %, and the `confidence` quantile.
+        """Target loss there: 5, 50 and 95 %, and the `confidence` quantile.
 
         Of the measured losses of a new run, nats per token.
         """
         place, problem = self.chosen, self.problem
-        latent = problem.losses(place.budget, place.replay)[0][0]
-        losses = problem.targets[0].values(latent, measured=problem.measured)
+        latent = problem.losses(math.log(place.atpp), place.replay)[0][0]
+        losses = problem.limits[0].values(latent, measured=problem.measured)
         quantiles = np.quantile(losses, (0.05, 0.5, 0.95, self.confidence))
         low, middle, high, stated = map(float, quantiles)
         return low, middle, high, stated

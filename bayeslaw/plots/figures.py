@@ -276,7 +276,7 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
     Returns
     -------
     Figure
-        One panel for the source domain and one for each target.
+        One panel for each domain.
     """
     ratios, budgets = np.linspace(0.005, 0.995, points), np.geomspace(*_reach(plan), points)
     problem = plan.problem
@@ -288,12 +288,12 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
         for k, limit in enumerate(problem.limits):
             values = limit.values(losses[k], measured=problem.measured)
             medians[k, i] = np.median(values[:, few], axis=-1)
-    scale, unit = (100, "%") if problem.sources[0].relative else (1, "nats")
-    first = len(problem.targets)
-    highest = scale * problem.sources[0].most
-    drawn = [(f"forgetting of the source ({unit})", scale * medians[first], highest)]
-    for k, target in enumerate(problem.targets):
-        drawn.append((f"{problem.names[k]} loss (nats per token)", medians[k], target.most))
+    target, source = problem.limits
+    scale, unit = (100, "%") if source.relative else (1, "nats")
+    drawn = [
+        (f"forgetting of the source ({unit})", scale * medians[1], scale * source.most),
+        ("target loss (nats per token)", medians[0], target.most),
+    ]
     figure, panels = axes(len(drawn), columns=3, width=4.0, height=3.5, sharey=True)
     for ax, (title, surface, most) in zip(panels, drawn, strict=True):
         steps = MaxNLocator(12).tick_values(*np.quantile(surface, (0.02, 0.9)))
