@@ -68,8 +68,7 @@ COMMANDS = {
     " --candidates 'params=241e6,1.4e9 tokens=1e9,1e10 replay=.3 ptpp=279' --budget 1e20"
     f" --cost adaptation --plan '{LIMITS}'",
     "export": f"export delphi_chinchilla.nc c.json {OPEN}",
-    "report": f"report delphi_chinchilla.nc {OPEN} --rows delphi.csv --test 'scale >= 1e21'"
-    " --question 'How low?'",
+    "report": f"report delphi_chinchilla.nc {OPEN} --rows delphi.csv --test 'scale >= 1e21'",
 }
 """Command lines, run in a folder with the files of `prepare`."""
 NEEDS = {
