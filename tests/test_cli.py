@@ -263,7 +263,6 @@ MISTAKES = {
         "--replay a": "--replay: cannot read 'a'",
         "--at 30": "--at: cannot read '30'",
         "--at 8,30": "--at 8,30: give numbers",
-        "--source walk.nc --explore a.html": "--explore shows one target and one source",
         "--baseline 1,2,3": "give a loss, or a loss and its sd",
         "--replay 1": "no plan within the evidence",
     },

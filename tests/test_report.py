@@ -74,7 +74,7 @@ def test_the_page_needs_nothing_from_anywhere_and_its_pictures_are_told():
     assert not re.search(r"@import|url\(|<script|<link(?! rel=\"icon\")", html)
     assert len(names) == len(set(names))
     assert {link[1:] for link in links if link[0] == "#"} <= {*names}
-    assert len(alts) == len(sources) == 7
+    assert len(alts) == len(sources) == 6
     assert all(re.search(r"\d", alt) for alt in alts if not alt.startswith(r"\hat L"))
     assert html.index("<h1") < html.index('class="verdict ') < html.index('class="lead"')
     drawn = [picture(plots.observed(saved("plain").forecast(NEW, seed=0)), "") for _ in range(2)]

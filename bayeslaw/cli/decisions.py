@@ -226,7 +226,7 @@ def plan(
     backtest: Path | None = opt.QUOTED,
     example: Literal["paper"] | None = option("Plan the paper's use case on its synthetic world."),
     figure: Path | None = output("Draw the landscape (PNG, PDF or SVG).", *opt.FIGURES),
-    explore: Path | None = output("Write a page on which the limits can be moved (HTML).", ".html"),
+    explore: Path | None = output("Write a page to explore P(both) (HTML).", ".html"),
     allow_unconverged: bool = opt.UNCONVERGED,
     beyond_evidence: bool = opt.BEYOND_EVIDENCE,
     seed: int = opt.SEED,
@@ -243,8 +243,6 @@ def plan(
     """
     yours = None if at is None else _place(at)
     tested = None if backtest is None else bl.read_backtest(backtest)
-    if explore is not None and max(map(len, (target or [], source or []))) > 1:
-        raise BayeslawError("--explore shows one target and one source; give no more.")
     if explore is not None and atpp is not None:
         raise BayeslawError("--explore shows budgets to choose from; leave out --atpp.")
     how = "write it as 0.3 or 0.1,0.2"

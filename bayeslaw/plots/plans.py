@@ -33,7 +33,7 @@ def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
     points : int
         Number of replay ratios, and of budgets, at which P(both) is evaluated.
     """
-    ratios, budgets = np.linspace(0.005, 0.995, points), np.geomspace(*_reach(plan), points)
+    ratios, budgets = np.linspace(0.005, 0.995, points), np.geomspace(*reach(plan), points)
     chance = plan.surface(budgets, ratios).to_numpy()
     figure, (ax,) = axes(1, width=5.4, height=4.0)
     filled = ax.contourf(100 * ratios, budgets, chance, np.linspace(0, 1, 11), cmap="Blues")
@@ -94,7 +94,7 @@ def plan_frontier(plan: Plan, *, points: int = 25) -> Figure:
         ax.axhline(certain.atpp, **look)
         handles.append(key(f"point fits, P(both) {certain.p_both:.2f}", **look))
     elif feasible.empty:
-        ax.set_ylim(*_reach(plan))
+        ax.set_ylim(*reach(plan))
     if ends := plan.data.get("replay"):
         look = {"color": QUIET, "ls": ":", "lw": 1}
         for end in ends:
@@ -113,7 +113,8 @@ def plan_frontier(plan: Plan, *, points: int = 25) -> Figure:
     return figure
 
 
-def _reach(plan: Plan) -> tuple[float, float]:
+def reach(plan: Plan) -> tuple[float, float]:
+    """Budgets about the plan, in ATPP."""
     low, high = plan.data.get("atpp", (1.0, 100.0))
     choices = (plan, plan.best or plan, plan.deterministic)
     budgets = [c.atpp for c in choices if low / 100 < c.atpp < 100 * high] or [low, high]

@@ -49,7 +49,6 @@ CAPTIONS = {
     "grey where the forecast is an extrapolation, and hatched where it is a projection. Each panel "
     "has its own loss axis.",
     "in_sample": "The same for the training rows.",
-    "observed": "On the dashed line the measured loss equals the posterior predictive median.",
     "coverage": "Above the dashed line bands are too wide, below it too narrow. The grey region is "
     "the 90 % interval of as many independent rows.",
     "residuals": "A trend indicates a systematic error of the law.",
@@ -160,7 +159,7 @@ def report(
     forecast = fit.accepted(beyond_evidence=True).forecast(rows, seed=seed)
     checked, shown = check(fit, rows, seed=seed), forecast.shown()
     top = _warnings(fit, shown, plan)
-    answer, summary = _summary(fit, forecast, plan, backtest)
+    title, summary = _summary(fit, forecast, plan, backtest)
 
     def section(title: str, of: Shown, figures: Sequence[str] = (), *more: Block) -> Shown:
         """A section of what a result shows, but for what stands at the top."""
@@ -176,21 +175,20 @@ def report(
         "forecast": partial(plots.forecast, fit, rows, seed=seed),
         "in_sample": partial(plots.in_sample, fit, seed=seed),
     }
-    words = dict.fromkeys(("summary", "forecast"), f"{answer}. {summary[0]}")
+    words = dict.fromkeys(("summary", "forecast"), f"{title}. {summary[0]}")
     if plan is not None:
         of_plan = plan.shown()
         sections["plan"] = section("Plan", of_plan, of_plan.figures)
         draw |= {name: partial(getattr(plots, name), plan) for name in of_plan.figures}
-        words["plan"] = plan.sentence
+        words["plan"], title = plan.sentence, of_plan.title
     sections["checks"] = section("Checks", checked.shown())
     # In N and D alone, the overview has all that the panels by size would show.
     panels = ("forecast", "in_sample") if {*fit.columns} - {"params", "tokens"} else ()
     sections["forecast"] = section("Forecast", shown, panels, POSITION)
     if "loss" in rows.frame:
-        drawn = (*shown.figures, "residuals")
         scores = shown_scores(score(forecast, rows))
-        sections["scores"] = section("Scores", scores, drawn, MEANINGS)
-        draw |= {name: partial(getattr(plots, name), forecast) for name in shown.figures}
+        sections["scores"] = section("Scores", scores, ("coverage", "residuals"), MEANINGS)
+        draw["coverage"] = partial(plots.coverage, forecast)
         draw["residuals"] = lambda: plots.residuals(forecast, fit.forecast(fit.table, seed=seed))
         words["scores"] = inside_words(forecast.to_frame(BAND_LEVELS), BAND_LEVELS)
     if comparison is not None:
@@ -208,7 +206,6 @@ def report(
     lead = f"{name}, fitted to {len(fit.table)} losses of {Path(fit.table.name).name}"
     lead += f"{_asked(train)}, forecasts {len(rows)} row{'s' * (len(rows) > 1)}{_asked(test)}."
     verdict = Note(checked.verdict, cast("Severity", checked.level))
-    title = answer if plan is None else plan.shown().title
     return Report(title, verdict, lead, top, sections, pictures)
 
 
