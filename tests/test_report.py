@@ -92,7 +92,7 @@ def test_the_numbers_are_those_of_the_fit():
     (bands,) = [b for b in page().sections["forecast"].blocks if hasattr(b, "frame")]
     assert bands.frame["median"].to_numpy() == pytest.approx(fit.forecast(NEW).median)
     inside = bands.frame["90 % band"].str.endswith(" in").sum()
-    assert f"{inside} in the 90 % band" in page().sections["summary"].blocks[0][0]
+    assert f"{inside} in the 90 % band" in " ".join(page().sections["summary"].blocks[0])
     (parameters,) = tables(page(), "parameters")
     assert float(parameters["alpha"][0]) == pytest.approx(
         fit.summary().loc["alpha", "median"], rel=1e-3

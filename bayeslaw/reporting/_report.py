@@ -46,8 +46,8 @@ CAPTIONS = {
     "measured, crossed if it lies outside its 90 % band.",
     "forecast": "Posterior predictive median with 50 and 90 % bands of a new run, by model size. "
     "Filled markers are measured losses; a cross marks a loss outside its 90 % band. Panels are "
-    "grey where the forecast is an extrapolation, and hatched where it is a projection. Each panel "
-    "has its own loss axis.",
+    "grey where all lines are extrapolations, and hatched where they are projections; where only "
+    "some are, their lines are thin. Each panel has its own loss axis.",
     "in_sample": "The same for the training rows.",
     "coverage": "Above the dashed line bands are too wide, below it too narrow. The grey region is "
     "the 90 % interval of as many independent rows.",
@@ -161,13 +161,13 @@ def report(
     top = _warnings(fit, shown, plan)
     title, summary = _summary(fit, forecast, plan, backtest)
 
-    def section(title: str, of: Shown, figures: Sequence[str] = (), *more: Block) -> Shown:
+    def section(name: str, of: Shown, figures: Sequence[str] = (), *more: Block) -> Shown:
         """A section of what a result shows, but for what stands at the top."""
-        head = [Note(of.title)] if of.title not in ("", title) else []
+        head = [Note(of.title)] if of.title not in ("", name, title) else []
         below = [
             b for b in of.blocks if not (isinstance(b, Detail) or getattr(b, "text", 0) in top)
         ]
-        return replace(of, title=title, blocks=[*head, *below, *more], figures=figures)
+        return replace(of, title=name, blocks=[*head, *below, *more], figures=figures)
 
     sections = {"summary": Shown("Summary", [summary], figures=["overview"])}
     draw: dict[str, Callable[[], Figure]] = {
@@ -175,12 +175,13 @@ def report(
         "forecast": partial(plots.forecast, fit, rows, seed=seed),
         "in_sample": partial(plots.in_sample, fit, seed=seed),
     }
-    words = dict.fromkeys(("summary", "forecast"), f"{title}. {summary[0]}")
+    words = dict.fromkeys(("summary", "forecast"), f"{title}. {' '.join(summary[:2])}")
     if plan is not None:
         of_plan = plan.shown()
+        title = of_plan.title
         sections["plan"] = section("Plan", of_plan, of_plan.figures)
         draw |= {name: partial(getattr(plots, name), plan) for name in of_plan.figures}
-        words["plan"], title = plan.sentence, of_plan.title
+        words["plan"] = plan.sentence
     sections["checks"] = section("Checks", checked.shown())
     # In N and D alone, the overview has all that the panels by size would show.
     panels = ("forecast", "in_sample") if {*fit.columns} - {"params", "tokens"} else ()
@@ -200,7 +201,7 @@ def report(
     pictures = {name: formula(latex) for name, latex in formulas.items()}
     for anchor, of in sections.items():
         for name in {*of.figures} - {*formulas}:
-            alt = f"{plots.__name__}.{name}: {words[anchor]}"
+            alt = f"Figure {name.replace('_', ' ')}. {words[anchor]}"
             pictures[name] = picture(draw[name](), alt, CAPTIONS[name])
     name = f"The pool {fit.name}" if isinstance(fit, Pool) else f"The law {fit.law.name}"
     lead = f"{name}, fitted to {len(fit.table)} losses of {Path(fit.table.name).name}"
@@ -247,8 +248,8 @@ def _summary(
     exact = not fit.first.law.discrepancy_parameters
     law = "no discrepancy" if exact else f"its discrepancy, {spec.discrepancy.words}"
     return answer, [
+        *([] if plan is None else [plan.sentence, f"{answer}."]),
         tested,
-        *([] if plan is None else [f"{answer}.", plan.sentence]),
         f"Position of the rows: {in_words(forecast.positions)}. {ranges}",
         *([] if backtest is None else [backtest.looking(fit.table, frame)]),
         *([f"{state[0].upper()}{state[1:]}."] if fit.convergence.ok else []),
