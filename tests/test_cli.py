@@ -68,8 +68,7 @@ COMMANDS = {
     " --candidates 'params=241e6,1.4e9 tokens=1e9,1e10 replay=.3 ptpp=279' --budget 1e20"
     f" --cost adaptation --plan '{LIMITS}'",
     "export": f"export delphi_chinchilla.nc c.json {OPEN}",
-    "report": f"report delphi_chinchilla.nc {OPEN} --rows delphi.csv --test 'scale >= 1e21'"
-    " --question 'How low?'",
+    "report": f"report delphi_chinchilla.nc {OPEN} --rows delphi.csv --test 'scale >= 1e21'",
 }
 """Command lines, run in a folder with the files of `prepare`."""
 NEEDS = {
@@ -264,7 +263,6 @@ MISTAKES = {
         "--replay a": "--replay: cannot read 'a'",
         "--at 30": "--at: cannot read '30'",
         "--at 8,30": "--at 8,30: give numbers",
-        "--source walk.nc --explore a.html": "--explore shows one target and one source",
         "--baseline 1,2,3": "give a loss, or a loss and its sd",
         "--replay 1": "no plan within the evidence",
     },

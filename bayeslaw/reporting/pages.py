@@ -181,7 +181,7 @@ def explore(
 
 
 def _page(name: str, plan: Plan, atpp: Floats | None, replay: Floats | None) -> dict[str, Any]:
-    if plan.chosen is None or not 0 < plan.chosen.atpp < math.inf:
+    if not plan.chosen.atpp < math.inf:
         raise BayeslawError(f"{name}: no draw meets the limits; relax one.")
     budgets = np.geomspace(*reach(plan), BUDGETS) if atpp is None else np.asarray(atpp, float)
     ratios = np.linspace(0.005, 0.995, RATIOS) if replay is None else np.asarray(replay, float)
