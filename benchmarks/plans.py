@@ -201,7 +201,7 @@ def plan_of(target: str, base: Any, asked: Any, folder: Path | None, smoke: bool
     found = {"params": base.params, "ptpp": base.ptpp, "baseline": base.english, **limits}
     names = ("atpp", "replay", "p_target", "p_forgetting", "p_both")
     found |= {"status": plan.status} | {name: getattr(choice, name) for name in names}
-    return found | {"loss": choice.losses[0], "rise": choice.forgetting}
+    return found | {"loss": choice.loss, "rise": choice.forgetting}
 
 
 def outcomes(plans: pd.DataFrame) -> Tables:

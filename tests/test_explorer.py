@@ -23,15 +23,8 @@ ASKED += f"--source {SAVED / 'world_source_form1.nc'} --max-forgetting .02 --bas
 made = cache(partial(plan, confidence=0.8))
 
 
-@cache
-def two_targets():
-    target = saved("world_form3").accepted(unconverged=True, beyond_evidence=True)
-    return plan(target=[target] * 2, max_loss=[1.8, 1.81], confidence=0.8)
-
-
-@pytest.mark.parametrize("planned", [made, two_targets])
-def test_the_page_has_the_surface_and_the_frontier_of_the_plan(planned):
-    planned = planned()
+def test_the_page_has_the_surface_and_the_frontier_of_the_plan():
+    planned = made()
     page = explore(planned, **GRID).plans["plan"]
     np.testing.assert_allclose(page["chance"], planned.surface(**GRID))
     (row,) = [row for row in page["frontier"] if row["confidence"] == planned.confidence]

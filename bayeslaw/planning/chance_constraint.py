@@ -50,8 +50,8 @@ NO_TABLE = math.log(1e-3), math.log(1e6)
 """Fitted budgets, log ATPP, of laws without a table."""
 FINER = 4
 """Nodes of a finer lattice, in each direction, and ratios of a query, for one of a lattice."""
-EXACT_ZOOMS = 3
-"""Finer lattices of a plan; other queries have one, and are right to .1 %."""
+EXACT_ZOOMS, MOST_STEPS = 2, 8
+"""Finer lattices of a plan; other queries have one, and are right to .1 %. And most that are tried."""
 EXACT = 1e-10
 """E-folds to which the budget of a plan is the smallest one at its ratio."""
 FIXED_RATIOS = 397
@@ -257,22 +257,28 @@ class Problem:
         i = int(np.searchsorted(lattice.budgets, node.budget))
         width = float(np.diff(lattice.budgets[max(i - 1, 0) : i + 1]).max(initial=0.0))
         step = float(np.diff(lattice.ratios).max(initial=0.0))
+        ends = lattice.ratios[[0, -1]]
         zooms = EXACT_ZOOMS if exact else 1
-        while zooms:
+        for _ in range(MOST_STEPS):
             finer = self._around(place, width, step)
             place, found = self._first(finer, self.counted(finer), rank)
             node = found or node
             place = place if found else node
-            if node.budget > finer.budgets[0] or node.budget == lattice.budgets[0]:
-                zooms, width, step = zooms - 1, width / FINER, step / FINER
+            # At an edge of the finer lattice the least budget may lie beyond it.
+            lower = finer.budgets[0] == node.budget > lattice.budgets[0]
+            aside = place.ratio in finer.ratios[[0, -1]] and place.ratio not in ends
+            if not (lower or aside):
+                zooms, width, step = zooms - 1, width / FINER, step / FINER**2
+            if not zooms:
+                break
         return self._lowest(place, node, width, rank) if exact else place
 
     def _around(self, place: Place, width: float, step: float) -> Lattice:
-        """Exact losses up to half a width from a budget, and up to half a step from a ratio."""
+        """Exact losses within half a width of a budget, and within a fourth of a step of a ratio."""
         low, high = self.lattice.budgets[[0, -1]]
         nodes = np.linspace(-1, 1, 2 * FINER + 1)
         budgets = np.unique(np.clip(place.budget + width / 2 * nodes[::2], low, high))
-        ratios = np.unique(np.clip(place.ratio + step / 2 * nodes, *self.lattice.ratios[[0, -1]]))
+        ratios = np.unique(np.clip(place.ratio + step / 4 * nodes, *self.lattice.ratios[[0, -1]]))
         return lattice_of([limit.domain for limit in self.limits], budgets, ratios)
 
     def _first(self, lattice: Lattice, counts: Ints, rank: int) -> tuple[Place, Place | None]:
@@ -368,7 +374,7 @@ class Problem:
         width = 2 * SPACING
         step = float(np.diff(lattice.ratios).max(initial=0.0))
         for _ in range(5 if best.held else 0):
-            finer = self._around(best, width, 2 * step)
+            finer = self._around(best, width, 4 * step)
             below = finer.budgets <= cap
             counts = self.counted(finer)[below]
             if below.any() and counts.max() > best.held:

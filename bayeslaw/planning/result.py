@@ -321,7 +321,8 @@ class Plan(Choice):
         """
         problem, rows = replace(self.problem, measured=not latent), []
         for confidence in confidences:
-            choice = choice_at(problem, problem.smallest(confidence))
+            place = problem.smallest(confidence, exact=confidence == self.confidence)
+            choice = choice_at(problem, place)
             rows.append({"confidence": confidence} | vars(choice))
         return pd.DataFrame(rows)
 

@@ -25,7 +25,7 @@ from bayeslaw.planning.result import Plan
 from bayeslaw.plots.style import axis_label
 from bayeslaw.reporting.pages import Page, Picture, formula, picture, rendered
 from bayeslaw.tables.hull import in_words
-from bayeslaw.tables.table import LossTable, rows_of
+from bayeslaw.tables.table import LossTable, Rows, rows_of
 from bayeslaw.tables.validation import COVARIATES, label_texts
 
 MEANINGS = [
