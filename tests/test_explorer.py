@@ -11,7 +11,7 @@ import pytest
 
 from bayeslaw import BayeslawError, explore
 from tests.recorded import plan
-from tests.support import SAVED, fails, run, saved
+from tests.support import SAVED, fails, run
 
 CHROMIUM = shutil.which("chromium")
 READY = CHROMIUM is not None and find_spec("playwright") and find_spec("plotly")

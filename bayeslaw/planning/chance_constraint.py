@@ -51,11 +51,9 @@ NO_TABLE = math.log(1e-3), math.log(1e6)
 FINER = 4
 """Nodes of a finer lattice, in each direction, and ratios of a query, for one of a lattice."""
 EXACT_ZOOMS, MOST_STEPS = 2, 8
-"""Finer lattices of a plan; other queries have one, and are right to .1 %. And most that are tried."""
+"""Finer lattices of a plan, for one of other queries, which are right to .1 %; and most of any."""
 EXACT = 1e-10
 """E-folds to which the budget of a plan is the smallest one at its ratio."""
-FIXED_RATIOS = 397
-"""Replay ratios among which the likeliest is sought at a fixed budget."""
 
 
 class Place(NamedTuple):
@@ -274,7 +272,7 @@ class Problem:
         return self._lowest(place, node, width, rank) if exact else place
 
     def _around(self, place: Place, width: float, step: float) -> Lattice:
-        """Exact losses within half a width of a budget, and within a fourth of a step of a ratio."""
+        """Exact losses within half a width of a budget and a fourth of a step of a ratio."""
         low, high = self.lattice.budgets[[0, -1]]
         nodes = np.linspace(-1, 1, 2 * FINER + 1)
         budgets = np.unique(np.clip(place.budget + width / 2 * nodes[::2], low, high))
@@ -358,13 +356,6 @@ class Problem:
         Of equally probable budgets it is the smallest.
         """
         lattice = self.lattice
-        if self.fixed is not None:
-            ratios = np.unique(
-                [*lattice.ratios, *np.linspace(lattice.ratios[0], lattice.ratios[-1], FIXED_RATIOS)]
-            )
-            counts = self.held(self.fixed, ratios) * (self.fixed <= cap)
-            k = int(counts.argmax())  # of equal ones the least replay
-            return Place(self.fixed, float(ratios[k]), int(counts[k]))
         budgets, counts = lattice.budgets, self.counts
         if cap < budgets[-1]:  # often the likeliest choice spends all that is allowed
             counts = np.vstack([counts[budgets < cap], self.held(cap, lattice.ratios)])

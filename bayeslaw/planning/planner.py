@@ -151,7 +151,8 @@ def plan(
     check_numbers(run, max_loss, max_forgetting, atpp, confidence, relative=relative)
     check_fits(target, source, run, ratios)
     label, base_words = base_of([target, source], run)
-    one_ratio = {law.held["replay"] for law in target.laws if "replay" in law.held}
+    laws = (*target.laws, *source.laws)
+    one_ratio = {law.held["replay"] for law in laws if "replay" in law.held}
     run = replace(run, base=label, replay=one_ratio.pop() if one_ratio else run.replay)
     unconverged = tuple(failure for fit in fits.values() for failure in fit.require_converged())
 
@@ -235,7 +236,8 @@ def _answer(everywhere: Problem, within: Problem) -> _Answer:
         return _Answer(within, anywhere, choice_at(within, anywhere))
     nearest = within.smallest(exact=True)
     if nearest is not None:
-        cheaper = choice_at(within, anywhere)
+        less = anywhere is not None and anywhere.budget < nearest.budget
+        cheaper = choice_at(within, anywhere) if less else None
         return _Answer(within, nearest, choice_at(within, nearest), cheaper=cheaper)
     likeliest = within.likeliest()
     choice = replace(INFEASIBLE, p_both=0.0)
