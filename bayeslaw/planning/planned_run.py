@@ -109,8 +109,9 @@ class Domain:
         """Posteriors of the paired draws, which pairs they are, and `size_scores` of a new size."""
         members = []
         for member, draws, places in self.fit.by_member(self.pairs):
-            # Of 22,000 draws, 4,000 are paired; the others need no losses.
-            kept, position = np.unique(draws, return_inverse=True)
+            kept, position = np.arange(member.count), draws
+            if member.count > MOST_DRAWS:  # those that are not paired need no losses
+                kept, position = np.unique(draws, return_inverse=True)
             some = member if len(kept) == member.count else _of_draws(member, kept)
             scores = (
                 size_scores(some) if too_few_sizes(some) and _is_new_size(some, self.run) else None
