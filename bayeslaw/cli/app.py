@@ -27,7 +27,7 @@ from bayeslaw.common.progress import showing
 from bayeslaw.common.shown import Shown
 
 ORDER = ["init", "fit", "forecast", "verify", "backtest", "score", "compare", "check", "derive"]
-ORDER += ["recipes", "plan", "anchors", "report", "export", "simulate"]
+ORDER += ["recipes", "plan", "anchors", "report", "simulate"]
 """Order of the commands in the help: that of a typical analysis."""
 JSON = inspect.Parameter(
     "json",

@@ -80,7 +80,7 @@ def forecast(
     with the same objective forecast different losses, their range is shown.
     """
     from bayeslaw.derive.downstream import read_pairs
-    from bayeslaw.evaluate import records
+    from bayeslaw.evaluate import registered
     from bayeslaw.evaluate.scores import shown_scores
     from bayeslaw.huber.point_fit import shown_points
 
@@ -111,7 +111,7 @@ def forecast(
         predicted.write(out, bands)
     sha256, notes = None, []
     if register is not None:
-        sha256 = records.register(predicted, register, draws=register_draws)
+        sha256 = registered.register(predicted, register, draws=register_draws)
         notes = [f"registered {register}, SHA-256 {sha256}"]
     quoted = None if tested is None else tested.looking(fitted.table, rows.frame)
     shown = predicted.shown(bands, why=why)
@@ -137,10 +137,10 @@ def _refuse_unused(
     pairs: str | None,
 ) -> None:
     """Refuse options that have no effect on what is asked."""
-    from bayeslaw.evaluate import records
+    from bayeslaw.evaluate import registered
 
     if register is not None:
-        records.check_new(register, register_draws)
+        registered.check_new(register, register_draws)
         if method != "nuts":
             raise BayeslawError(f"--register needs bands, which --method {method} does not have.")
         if kind != "predictive":

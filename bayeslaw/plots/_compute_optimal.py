@@ -16,6 +16,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.formatting import count
 from bayeslaw.derive.derived import checked, determined
 from bayeslaw.derive.optimum import (
+    WIDE_RATIO_STEP,
     Budgets,
     Range,
     budgets_of,
@@ -82,8 +83,9 @@ def compute_optimal(
     rows = posterior.table.measured.assign(compute=training_flops(posterior))
     ends = min(asked[0], rows["compute"].min()), max(asked[-1], rows["compute"].max())
     few = spread_draws(posterior.count, FRONTIER_DRAWS)
+    given = {"replay": replay, "ptpp": ptpp, **own}
     budgets, rule = (
-        budgets_of(posterior, ends, search, replay, ptpp, few, own, drift=drift)
+        budgets_of(posterior, search, given, few, drift=drift)
         for drift in (True, not posterior.law.deviations)
     )
     colours = ScalarMappable(LogNorm(asked[0], max(asked[-1], 1.01 * asked[0])), SIZES)
@@ -123,8 +125,8 @@ def _iso_flops(
     least_losses = []
     for c, (first, middle_size, last) in zip(asked, best_sizes, strict=True):
         colour = colours.to_rgba(np.array(c))
-        sizes = split_of(np.log(c), (ratios := budgets.ratios())[:, 0])["params"]
-        low, middle, high = np.quantile(budgets.loss(np.log(c), ratios), ENDS_90, axis=1)
+        sizes = split_of(np.log(c), (ratios := budgets.ratios(WIDE_RATIO_STEP)))["params"]
+        low, middle, high = np.quantile(budgets.along(np.log(c), ratios), ENDS_90, axis=0)
         band(ax, sizes, low, high, colour)
         ax.plot(sizes, middle, color=colour)
         # Sizes fall with D / N.
@@ -154,7 +156,7 @@ def _frontiers(
     fitted = {"params": rows["params"], "ratio": rows["tokens"] / rows["params"]}
     drifting = [] if drift is None else [(drift, QUIET)]
     for splitting, colour in [*drifting, (rule, COLOURS[0])]:
-        best = np.array([splitting.best(np.log(c))[0] for c in flops])
+        best = np.array([splitting.best(np.log(c), WIDE_RATIO_STEP)[0] for c in flops])
         values = split_of(np.log(flops)[:, None], best) | {"ratio": np.exp(best)}
         for ax, name in zip(panels, fitted, strict=True):
             low, middle, high = np.quantile(values[name], ENDS_90, axis=1)
