@@ -9,8 +9,7 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, argument, unknown
-from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.inference.pools import Fit, check_roles, with_draws
+from bayeslaw.inference.pools import Fit, check_roles
 from bayeslaw.laws.steps import Departure, Repetition
 from bayeslaw.model import effects
 from bayeslaw.planning.planned_run import Domain, PlannedRun
@@ -58,9 +57,6 @@ def check_numbers(
 
 def check_fits(target: Fit, source: Fit, run: PlannedRun, ratios: Floats) -> None:
     """Raise `BayeslawError` unless the fits know what is planned."""
-    for fit in (target, source):
-        if not isinstance(fit, PointFit):
-            with_draws(fit, "plan")
     for law in target.laws:
         if run.unique_tokens is not None and not law.step(Repetition):
             raise BayeslawError(
@@ -73,7 +69,7 @@ def check_fits(target: Fit, source: Fit, run: PlannedRun, ratios: Floats) -> Non
             "target and source are one posterior; give that of the domain adapted to, and "
             "that of the domain that may be forgotten."
         )
-    check_roles([target], [source])
+    check_roles(target, source)
     # Tokens and replay are what the plan looks for.
     asked = run.row.drop(columns=["tokens", "replay"])
     for law in (*target.laws, *source.laws):

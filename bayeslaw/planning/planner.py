@@ -12,7 +12,8 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.progress import step
-from bayeslaw.inference.pools import Fit
+from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.inference.pools import Fit, with_draws
 from bayeslaw.planning.arguments import (
     Baseline,
     base_of,
@@ -147,6 +148,9 @@ def plan(
     """
     ratios = REPLAY_RATIOS if replay_grid is None else replay_ratios(replay_grid)
     fits = {"target": target, "source": source}
+    for fit in fits.values():
+        if not isinstance(fit, PointFit):
+            with_draws(fit, "plan")
     run = PlannedRun(params, stage_of([*fits.values()], ptpp), base, unique_tokens, seed)
     check_numbers(run, max_loss, max_forgetting, atpp, confidence, relative=relative)
     check_fits(target, source, run, ratios)
