@@ -15,7 +15,7 @@ from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown
 from bayeslaw.inference.variance import shares_table
 from bayeslaw.laws.steps import epochs
 from bayeslaw.planning.chance_constraint import NAMES, Place, Problem
-from bayeslaw.planning.planned_run import PlannedRun
+from bayeslaw.planning.planned_run import CHUNK, PlannedRun
 
 LARGE_ERROR = 0.03
 """Monte Carlo error, as a fraction of the budget, from which the first line states it."""
@@ -251,7 +251,12 @@ class Plan(Choice):
         ratios, budgets = replay_ratios(replay), np.log(np.asarray(atpp, float))
         # A surface shows what the draws say, also where the plan may not lie.
         everywhere = replace(self.problem, far=None)
-        chances = [everywhere.held(budget, ratios) / self.draws for budget in budgets]
+        parts = math.ceil(len(budgets) * len(ratios) / CHUNK)  # which bound the memory
+        held = [
+            everywhere.held(np.repeat(some, len(ratios)), np.tile(ratios, len(some)))
+            for some in np.array_split(budgets, min(parts, len(budgets)))
+        ]
+        chances = np.concatenate(held).reshape(-1, len(ratios)) / self.draws
         return pd.DataFrame(chances, pd.Index(atpp, name="atpp"), pd.Index(ratios, name="replay"))
 
     def lattice(self, *, measured: bool = True) -> tuple[Floats, Floats, dict[str, Floats]]:

@@ -21,7 +21,7 @@ HATCHED: Look = {"fc": "none", "ec": (0, 0, 0, 0.3), "hatch": "///", "lw": 0}
 
 
 @style()
-def plan_landscape(plan: Plan, *, points: int = 81) -> Figure:
+def plan_landscape(plan: Plan, *, points: int = 61) -> Figure:
     """P(both), the probability that all limits are met, over replay ratio and budget.
 
     The star is the plan, and the diamond is the deterministic plan. The solid line is P(both)
