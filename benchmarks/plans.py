@@ -47,19 +47,18 @@ def planned(family: str, number: int, pilot: str, settings: dict[str, Any]) -> p
         if member.convergence.failures
     ]
     rows = []
+    found = bl.plan(
+        target=fits[0],
+        source=fits[1],
+        params=N,
+        ptpp=P,
+        **limits,
+        base=f"{N:.3g}-{P:g}",
+        confidence=CONFIDENCES[-1],
+        replay_grid=np.linspace(0.02, 0.98, 25),
+    )
     for noise in ("predictive", "latent"):
-        found = bl.plan(
-            target=fits[0],
-            source=fits[1],
-            params=N,
-            ptpp=P,
-            **limits,
-            base=f"{N:.3g}-{P:g}",
-            confidence=CONFIDENCES[-1],
-            noise=noise,
-            replay_grid=np.linspace(0.02, 0.98, 25),
-        )
-        for each in found.frontier(CONFIDENCES).to_dict("records"):
+        for each in found.frontier(CONFIDENCES, latent=noise == "latent").to_dict("records"):
             row = {"gate": "; ".join(failed) or "passed", "noise": noise}
             row |= {"confidence": each["confidence"], "stated": each["p_both"]}
             row |= {"oracle": truth.oracle(limits, each["confidence"])}
@@ -195,7 +194,6 @@ def plan_of(target: str, base: Any, asked: Any, folder: Path | None, smoke: bool
         ptpp=base.ptpp,
         base=base.base,
         confidence=confidence,
-        noise="predictive",
         replay_grid=np.linspace(0.1, 0.5, 17),
         **limits,
     )
@@ -203,7 +201,7 @@ def plan_of(target: str, base: Any, asked: Any, folder: Path | None, smoke: bool
     found = {"params": base.params, "ptpp": base.ptpp, "baseline": base.english, **limits}
     names = ("atpp", "replay", "p_target", "p_forgetting", "p_both")
     found |= {"status": plan.status} | {name: getattr(choice, name) for name in names}
-    return found | {"loss": choice.losses[0], "rise": choice.forgetting}
+    return found | {"loss": choice.loss, "rise": choice.forgetting}
 
 
 def outcomes(plans: pd.DataFrame) -> Tables:

@@ -14,8 +14,7 @@ from bayeslaw.model.spec import make_spec
 from tests.support import TRANSFER, transfer_design
 
 WORLD = paper_world()
-LIMITS = {**WORLD.limits, "noise": "latent"}
-"""The paper's limits, on latent losses, which tests compute again from the posteriors."""
+LIMITS = WORLD.limits
 BASE = WORLD.baseline()
 GOOD = Convergence(rhat=1.0, ess_bulk=1e4, ess_tail=1e4, divergences=0, bfmi=1.0)
 
@@ -46,6 +45,11 @@ def both(draws=400, law=lambda law: law):
     """Posteriors of target and source, of a function of their laws."""
     pairs = {"target": WORLD.target, "source": WORLD.source}
     return {k: posterior(name, draws, law=law(WORLD.laws[name])) for k, name in pairs.items()}
+
+
+def silent(fit):
+    """The posterior without noise, whose measured losses are the latent ones."""
+    return replace(fit, draws=fit.draws.assign(sigma=0 * fit.draws["sigma"]))
 
 
 def drawn(law, table, truth, discrepancy="none", seed=0, draws=100, rising=0.0, **moved):

@@ -64,8 +64,7 @@ COMMANDS = {
     "plan infeasible": f"{PLAN} --seed 3".replace("1.85", "1.2"),
     "anchors": f"anchors delphi_chinchilla.nc {OPEN} --candidates 'params=2e8,2e9 tokens=2e9,2e10'"
     " --targets 'params=3e10 tokens=1e11,1e12' --k 2",
-    "report": f"report delphi_chinchilla.nc {OPEN} --rows delphi.csv --test 'scale >= 1e21'"
-    " --question 'How low?'",
+    "report": f"report delphi_chinchilla.nc {OPEN} --rows delphi.csv --test 'scale >= 1e21'",
 }
 """Command lines, run in a folder with the files of `prepare`."""
 NEEDS = {
@@ -256,7 +255,6 @@ MISTAKES = {
         "--replay a": "--replay: cannot read 'a'",
         "--at 30": "--at: cannot read '30'",
         "--at 8,30": "--at 8,30: give numbers",
-        "--source walk.nc --explore a.html": "--explore shows one target and one source",
         "--baseline 1,2,3": "give a loss, or a loss and its sd",
         "--replay 1": "no plan within the evidence",
     },
@@ -400,13 +398,13 @@ def test_the_exit_code_and_the_first_line_of_a_plan_have_the_verdict(replay, cod
 
 
 def test_limits_of_every_kind():
-    found = result(f"{PLAN} --source world_source_form1.nc --max-forgetting .05 --baseline 2.05")
-    assert found["limits"]["max_forgetting"] == [0.04, 0.05]
-    assert found["limits"]["baseline"] == [[2.05, 0.001], 2.05]
-    line = f"plan {WORLD} --max-loss 1.85 --max-forgetting .1 --absolute --baseline asymptote"
-    found = result(f"{line} --noise latent --max-flops 2e21 --replay .3 --seed 1")
-    assert (found["limits"]["relative"], found["limits"]["baseline"]) == (False, "asymptote")
-    assert (found["noise"], found["replay"]) == ("latent", 0.3)
+    found = result(PLAN)
+    assert found["limits"]["max_forgetting"] == 0.04
+    assert found["limits"]["baseline"] == [2.05, 0.001]
+    line = f"plan {WORLD} --max-loss 1.85 --max-forgetting .1 --absolute --baseline 2.05"
+    found = result(f"{line} --max-flops 2e21 --replay .3 --seed 1")
+    assert (found["limits"]["relative"], found["limits"]["baseline"]) == (False, 2.05)
+    assert found["replay"] == 0.3
     assert found["within"]["flops"] <= 2e21
 
 

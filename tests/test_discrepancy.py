@@ -13,10 +13,8 @@ import bayeslaw as bl
 from bayeslaw import LawError, Prior, load_law
 from bayeslaw.common.files import models_dir
 from bayeslaw.laws.priors import NOISE
-from bayeslaw.laws.steps import Repetition
 from bayeslaw.model.discrepancy import Adaptation, Curvature, Trend, WalkingExponents
 from bayeslaw.model.spec import make_spec
-from bayeslaw.planning.planned_run import PlannedRun, curve_of
 from tests.support import DESIGN, LAWS, saved, truth_of
 
 
@@ -246,18 +244,3 @@ def test_steps_beyond_the_rows_are_of_the_prior_and_the_same_for_all_rows(name):
         assert new.shape[-1] > 3
         assert new.std() == pytest.approx(1, abs=0.1)
         assert abs(np.mean(new * others)) < 0.15
-
-
-@pytest.mark.parametrize("name", ["walk", "trend", "curvature", "form1n", "columns", "rates"])
-def test_a_planned_loss_curve_is_the_forecast_of_annealed_rows_at_their_best_rate(name):
-    fit = saved(name)
-    unique = 5e9 if fit.law.step(Repetition) else None
-    rows = bl.grid(params=3e8, tokens=[1e9, 2e10, 1e12], replay=[0.02, 0.4], ptpp=80.0)
-    rows = rows.assign(unique_tokens=unique) if unique else rows
-    curve = curve_of(fit, PlannedRun(3e8, 80.0, unique_tokens=unique))
-    atpp = np.log(rows["tokens"].unique() / 3e8)
-    losses = np.moveaxis(curve.loss(atpp, [0.02, 0.4]), -1, 0)
-    latent = fit.latent(rows.sort_values(["tokens", "replay"])).reshape(-1, 3, 2)
-    np.testing.assert_allclose(losses, latent, rtol=1e-9)
-    some = curve.take(np.array([3, 5])).loss(atpp, [0.02, 0.4])
-    np.testing.assert_array_equal(np.moveaxis(some, -1, 0), losses[[3, 5]])

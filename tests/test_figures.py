@@ -30,7 +30,7 @@ def figures():
     plots, train = bl.plots, delphi().query("scale <= 3e20")
     test = delphi().query("scale >= 1e21")
     fit, stages = (saved(name).accepted(unconverged=True) for name in (SHORT, "world_form3"))
-    fc, point = fit.forecast(test), fit_huber("chinchilla", train)
+    fc = fit.forecast(test)
     late = bl.paper_world().table("french", seed=0).query("ptpp == 279 and params > 1e9")
     design = {"params": [2.41e8, 8.1e9], "replay": [0.1, 0.5], "tokens": [3e9, 3e10]}
     # A backtest of two models, and a plan of round numbers, whatever the planner finds.
@@ -42,9 +42,10 @@ def figures():
     backtest = bl.Backtest(rows, "flops", ("walk", "none"), "delphi")
     found = plan()
     medians = replace(found.deterministic, atpp=11.0, replay=0.45, p_both=0.2)
-    chosen = {"atpp": 35.0, "replay": 0.9, "p_both": 0.9, "error": {"atpp_90": (32.0, 39.0)}}
+    error = {"atpp": 0.1, "replay": 0.001, "atpp_90": (32.0, 39.0), "ess": 1000.0}
+    chosen = {"atpp": 35.0, "replay": 0.9, "tokens": 2.8e11, "flops": 1.4e22, "p_both": 0.9}
+    chosen |= {"error": error, "held_out": 0.9}
     planned = replace(found, deterministic=medians, status="feasible", best=None, **chosen)
-    scores = {"walk": bl.score(fc, test), "Huber": bl.score(point, test)}
     return {
         "forecast": lambda: plots.forecast(fit, test),
         "forecast, stages": lambda: plots.forecast(stages, bl.grid(**design, ptpp=[31, 279])),
@@ -55,7 +56,6 @@ def figures():
         "observed": lambda: plots.observed(fc),
         "coverage": lambda: plots.coverage(fc),
         "residuals": lambda: plots.residuals(fc, fit.forecast(train)),
-        "compare": lambda: plots.compare(pd.DataFrame(scores).T),
         "backtest": lambda: plots.backtest(backtest),
         "plan_landscape": lambda: plots.plan_landscape(planned, points=15),
         "plan_frontier": lambda: plots.plan_frontier(planned, points=6),
@@ -107,8 +107,6 @@ def test_what_cannot_be_drawn_raises():
         plots.forecast(saved("plain"), BEYOND.drop(columns="tokens"))
     with pytest.raises(NotConverged):
         plots.forecast(saved("unconverged"), small())
-    with pytest.raises(TableError, match="no score"):
-        plots.compare(pd.DataFrame(index=["chinchilla"]))
     point = replace(fit_huber("chinchilla", small()), table=None)
     with pytest.raises(TableError, match="no training table"):
         plots.in_sample(point)
@@ -177,6 +175,22 @@ def test_bars_are_the_range_of_a_point_fit_that_is_not_unique():
 
 def test_pictures_of_what_is_infeasible():
     never = plan(max_loss=1.4)
-    assert "infeasible at 90 %" in plots.plan_landscape(never, points=11).get_suptitle()
-    texts = plots.plan_frontier(never, points=4).axes[0].texts
-    assert texts[-1].get_text().strip() == "infeasible"
+    (ax, _) = plots.plan_landscape(never, points=11).axes
+    assert "infeasible" in ax.get_title(loc="left")
+    assert labels(plots.plan_frontier(never, points=4))[-1] == "infeasible"
+
+
+def test_a_panel_is_grey_where_all_lines_are_extrapolations_and_else_these_are_thin():
+    design = {"params": 2.41e8, "tokens": [3e9, 6e10], "ptpp": 31}
+    fit = saved("world_form3").accepted(unconverged=True)
+    for replay, thin in (([0.3], 0), ([0.3, 0.9], 1)):
+        rows = grid(**design, replay=replay)
+        (ax,) = (figure := plots.forecast(fit, rows)).axes
+        beyond = bl.locate(fit.table, rows, fit.law.columns)["position"] == "extrapolation"
+        shaded = [patch.get_extents().transformed(ax.transData.inverted()) for patch in ax.patches]
+        (grey,) = shaded
+        far, near = rows["tokens"].max(), rows["tokens"].min()
+        assert grey.x0 < far < grey.x1
+        assert grey.x0 > near
+        assert beyond.to_numpy().sum() == len(replay) + thin  # at 60B, and r = .9 everywhere
+        assert ("thin line: extrapolation" in labels(figure)) == bool(thin)

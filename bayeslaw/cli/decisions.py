@@ -164,18 +164,16 @@ class Limits:
     ptpp: float | None = option(
         "Pre-training tokens per parameter; by default the only value in the tables."
     )
-    max_loss: list[float] | None = option(
-        "Limit of the target loss, nats per token; one per target.", metavar="LOSS"
-    )
-    max_forgetting: list[float] | None = option(
+    max_loss: float | None = option("Limit of the target loss, nats per token.", metavar="LOSS")
+    max_forgetting: float | None = option(
         "Limit of the rise of the source loss over its baseline, as a fraction (.02 is 2 %) or "
-        "with --absolute in nats; one per source.",
+        "with --absolute in nats.",
         metavar="RISE",
     )
-    baseline: list[str] | None = option(
-        "Source loss of the un-adapted model, measured, with a standard deviation or not, or "
-        "asymptote or law; by default the base's row with tokens = 0. One per source.",
-        metavar="LOSS[,SD]|asymptote|law",
+    baseline: str | None = option(
+        "Source loss of the un-adapted model, measured, with a standard deviation or not; by "
+        "default the base's row with tokens = 0.",
+        metavar="LOSS[,SD]",
     )
     base: str | None = option(
         "Base that the run starts from: its label in the tables' column base, or new. By "
@@ -197,12 +195,8 @@ class Limits:
 )
 def plan(
     *,
-    target: list[Path] | None = option(
-        "Posterior of the target domain; may be repeated.", metavar="POSTERIOR"
-    ),
-    source: list[Path] | None = option(
-        "Posterior of the source domain; may be repeated.", metavar="POSTERIOR"
-    ),
+    target: Path | None = option("Posterior of the target domain.", metavar="POSTERIOR"),
+    source: Path | None = option("Posterior of the source domain.", metavar="POSTERIOR"),
     limits: Limits,
     atpp: float | None = option(
         "A fixed budget, ATPP: the least replay that meets the limits given, or without limits the "
@@ -210,9 +204,6 @@ def plan(
         metavar="ATPP",
     ),
     confidence: float = option("Probability to meet all limits.", default=opt.CONFIDENCE),
-    noise: Literal["predictive", "latent"] | None = option(
-        "Limits on measured losses of a new run, the default, or on latent losses."
-    ),
     replay: str | None = option(
         "Fixed replay ratio, or several to search: .3 or .1,.2,.3. Laws without replay need 1."
     ),
@@ -226,7 +217,7 @@ def plan(
     backtest: Path | None = opt.QUOTED,
     example: Literal["paper"] | None = option("Plan the paper's use case on its synthetic world."),
     figure: Path | None = output("Draw the landscape (PNG, PDF or SVG).", *opt.FIGURES),
-    explore: Path | None = output("Write a page on which the limits can be moved (HTML).", ".html"),
+    explore: Path | None = output("Write a page to explore P(both) (HTML).", ".html"),
     allow_unconverged: bool = opt.UNCONVERGED,
     beyond_evidence: bool = opt.BEYOND_EVIDENCE,
     seed: int = opt.SEED,
@@ -243,14 +234,11 @@ def plan(
     """
     yours = None if at is None else _place(at)
     tested = None if backtest is None else bl.read_backtest(backtest)
-    if explore is not None and max(map(len, (target or [], source or []))) > 1:
-        raise BayeslawError("--explore shows one target and one source; give no more.")
     if explore is not None and atpp is not None:
         raise BayeslawError("--explore shows budgets to choose from; leave out --atpp.")
     how = "write it as 0.3 or 0.1,0.2"
     settings: dict[str, Any] = {
         "confidence": confidence,
-        "noise": noise,
         "replay_grid": None if replay is None else opt.numbers(replay, "--replay", how),
         "seed": seed,
     }
@@ -264,17 +252,13 @@ def plan(
     if example is not None:
         planned = bl.plan_example(**settings, **accepted)
     else:
-        loaded = {
-            name: [bl.load(path).accepted(**accepted) for path in paths or ()]
-            for name, paths in fits.items()
-        }
-        baselines = [_baseline(text) for text in limits.baseline or []]
-        first = baselines[0] if len(baselines) == 1 else baselines or None
-        arguments = vars(limits) | {"baseline": first, "atpp": atpp} | settings
+        loaded = {name: bl.load(path).accepted(**accepted) for name, path in fits.items() if path}
+        start = None if limits.baseline is None else _baseline(limits.baseline)
+        arguments = vars(limits) | {"baseline": start, "atpp": atpp} | settings
         planned = bl.plan(target=loaded["target"], source=loaded["source"], **arguments)
-        if tested is not None and 0 < (chosen := planned.chosen or planned).tokens < math.inf:
+        if tested is not None and (chosen := planned.chosen).tokens < math.inf:
             run = planned.run.row.assign(tokens=chosen.tokens, replay=chosen.replay)
-            quoted = tested.looking(loaded["target"][0].table, run)
+            quoted = tested.looking(loaded["target"].table, run)
     opt.save_figure(figure, lambda: bl.plots.plan_landscape(planned))
     notes = [] if explore is None else _explored(planned, explore)
     shown = planned.shown().adding(backtest=quoted)
@@ -288,7 +272,7 @@ def plan(
 
 def _check_asked(
     example: str | None,
-    fits: Mapping[str, list[Path] | None],
+    fits: Mapping[str, Path | None],
     limits: Limits,
     backtest: Path | None,
     atpp: float | None,
@@ -302,7 +286,7 @@ def _check_asked(
         return
     names = opt.NEEDED if atpp is None else ("params",)
     needed = {**fits, **{name: limited[name] for name in names}}
-    if missing := [name for name, value in needed.items() if value in (None, [])]:
+    if missing := [name for name, value in needed.items() if value is None]:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
         raise BayeslawError(f"a plan needs {options} (or --example paper).")
 
@@ -337,12 +321,9 @@ def _explored(plan: "bl.Plan", page: Path) -> list[str]:
     return []
 
 
-def _baseline(baseline: str) -> float | tuple[float, float] | str:
-    """Parse a baseline: a number, two of them, or the name of one."""
-    try:
-        loss, *sd = (float(text) for text in baseline.split(","))
-    except ValueError:
-        return baseline
+def _baseline(baseline: str) -> float | tuple[float, float]:
+    """Parse a baseline: a loss, or a loss and its standard deviation."""
+    loss, *sd = opt.numbers(baseline, "--baseline", "write it as 2.05 or 2.05,0.01")
     if len(sd) > 1:
         raise BayeslawError(f"--baseline {baseline}: give a loss, or a loss and its sd.")
     return (loss, sd[0]) if sd else loss

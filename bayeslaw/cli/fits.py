@@ -213,7 +213,6 @@ def report(
     ),
     plan_source: Path | None = option("For --plan: posterior of the source domain."),
     backtest: Path | None = opt.QUOTED,
-    question: str | None = option("Question that the report answers."),
     out: Path = output("Page to write (HTML).", ".html", default=Path("report.html")),
     allow_unconverged: bool = opt.UNCONVERGED,
     seed: int = opt.SEED,
@@ -253,7 +252,6 @@ def report(
     page = bl.report(
         fitted,
         rows,
-        question=question,
         comparison=comparison,
         plan=planned,
         backtest=tested,

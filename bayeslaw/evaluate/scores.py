@@ -290,7 +290,7 @@ def shown_comparison(scores: pd.DataFrame) -> Shown:
     notes = [f"{row_name(law)}: {row['note']}" for law, row in scores.iterrows() if row["note"]]
     blocks += [Note(f"Note: {text}", "caution") for text in notes]
     document = {"laws": scores.reset_index().to_dict("records")}
-    return Shown("Laws compared", blocks, document, ("compare",))
+    return Shown("Laws compared", blocks, document)
 
 
 def row_name(row: Hashable) -> str:

@@ -99,8 +99,13 @@ class FittedLaw(FitOfLaw):
     def law_loss(self, rows: Rows) -> Floats:
         """The law's loss per draw and row, without random effects, shape (draws, rows)."""
         law, q = self.extended(rows)
-        loss: Floats = law.loss(law.amounts(q, self.at), self.covariates(rows), self.at)
-        return loss
+        # Of rows that are alike in a covariate, what depends on it alone is computed once.
+        x = {
+            name: values[..., :1] if (values == values[..., :1]).all() else values
+            for name, values in self.covariates(rows).items()
+        }
+        loss = law.loss(law.amounts(q, self.at), x, self.at)
+        return np.broadcast_to(loss, (self.count, len(rows)))
 
     def predict(self, table: Rows | pd.DataFrame) -> Floats:
         """Central loss per row, nats per token: the posterior median of the latent loss."""
@@ -113,36 +118,6 @@ class FittedLaw(FitOfLaw):
         return self.spec.discrepancy.extend(
             self.law_with_knots, q, self.at, rows, self.extension_seed
         )
-
-    def medians(self, law: Law, q: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Medians of draws such as those of `extended`, with steps of walks that go with them.
-
-        Steps depend on the law's parameters, so the law is no good fit at the medians of both. Log
-        losses are linear in the steps, which are moved from their medians by least squares until
-        the log losses of the training rows are near their medians.
-        """
-        middle = {name: np.median(v, axis=0, keepdims=True) for name, v in q.items()}
-        x = self.law.covariates(self.table)
-        lengths = [(walk.steps, q[walk.steps].shape[-1]) for walk in law.walks]
-        if not lengths:
-            return middle
-        drawn = np.log(self.law_loss(self.table))
-
-        def log_loss(steps: Mapping[str, Floats]) -> Floats:
-            sizes = law.amounts({**middle, **steps}, self.at)
-            return np.asarray(np.log(law.loss(sizes, x, self.at))[0])
-
-        start, sd = log_loss({}), drawn.std(0)
-        units = [{name: middle[name] + unit} for name, length in lengths for unit in np.eye(length)]
-        # In units of the posterior's sd, so that rows that the fit knows well count most.
-        columns = np.array([log_loss(unit) - start for unit in units]) / sd
-        missing = columns @ ((np.median(drawn, 0) - start) / sd)
-        # The identity is the prior precision of steps: without it they are not determined by few
-        # rows.
-        moves = np.linalg.solve(columns @ columns.T + np.eye(len(units)), missing)
-        ends = np.cumsum([length for _, length in lengths])[:-1]
-        parts = zip(lengths, np.split(moves, ends), strict=True)
-        return middle | {name: middle[name] + move for (name, _), move in parts}
 
     def covariates(self, rows: Rows) -> dict[str, Floats]:
         """The law's covariates of some rows, shape (rows,) or (draws, rows)."""

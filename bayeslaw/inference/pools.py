@@ -354,13 +354,9 @@ def role_of(fit: Fit) -> str:
     return roles.pop() if len(roles) == 1 else ""
 
 
-def check_roles(targets: Sequence[Fit], sources: Sequence[Fit]) -> None:
-    """Raise `FitError` for fits of targets and sources whose losses are of the other domain.
-
-    Beside the source, a further domain that may be forgotten can be one that is adapted to.
-    """
-    swapped = "source" in map(role_of, targets)
-    alike = {*map(role_of, sources)} == {"target"}
+def check_roles(target: Fit, source: Fit) -> None:
+    """Raise `FitError` for fits of target and source whose losses are of the other domain."""
+    swapped, alike = role_of(target) == "source", role_of(source) == "target"
     if swapped and alike:
         raise FitError(
             "target and source are swapped: the target's table is of the domain that its bases "

@@ -176,8 +176,13 @@ def group_effects(
     return new + effects.draw(fit.draws, others, frame, rng, training=training)
 
 
-def new_size_effects(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:
-    """Random effects on log loss of sizes without training rows, shape (draws, rows)."""
+def new_size_effects(
+    fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator, scores: Floats | None = None
+) -> Floats:
+    """Random effects on log loss of sizes without training rows, shape (draws, rows).
+
+    Of many frames, `size_scores` are computed once.
+    """
     if "size" in fit.spec.effects:
         return effects.draw(fit.draws, ("size",), frame, rng)
     count = len(fit.values()["sigma"])
@@ -190,24 +195,30 @@ def new_size_effects(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generat
     # The latent loss follows the training sizes, each with an effect that the law absorbed: take
     # out the prior's draw of these, and add that of the new size. Those of training sizes are drawn
     # first, so that generators in the same state draw the same ones for every frame.
-    moved = tau * rng.standard_normal((count, len(fitted))) @ response(fit, frame).T
+    moved = tau * rng.standard_normal((count, len(fitted))) @ response(fit, frame, scores).T
     effect = tau * rng.standard_normal((count, len(groups)))
     return np.where(new[index], effect[:, index] - moved, 0.0)
 
 
-def response(fit: FittedLaw, frame: pd.DataFrame) -> Floats:
-    """Derivative of forecasts by the log of the training losses of each size, (rows, sizes).
-
-    It is the posterior covariance ``Cov(log loss, d log likelihood / d log losses)``.
-    """
+def size_scores(fit: FittedLaw) -> Floats:
+    """Derivative of the log likelihood by the log losses of each size, (draws, sizes)."""
     rows = fit.table.frame
     sizes, index = np.unique(effects.labels(rows, "size").astype(float), return_inverse=True)
     residuals = residual(fit, fit.table, fit.spec.effects)
     up, down = (density(fit, rows, residuals + sign * SCORE_STEP) for sign in (1, -1))
     # Differences, since a likelihood of one's own gives no derivative.
-    score = (up - down) / (2 * SCORE_STEP) @ (index[:, None] == np.arange(len(sizes)))
+    scores: Floats = (up - down) / (2 * SCORE_STEP) @ (index[:, None] == np.arange(len(sizes)))
+    return scores
+
+
+def response(fit: FittedLaw, frame: pd.DataFrame, scores: Floats | None = None) -> Floats:
+    """Derivative of forecasts by the log of the training losses of each size, (rows, sizes).
+
+    It is the posterior covariance ``Cov(log loss, d log likelihood / d log losses)``.
+    """
+    scores = size_scores(fit) if scores is None else scores
     log_loss = np.log(fit.losses(Rows(frame)))
-    return np.asarray((log_loss - log_loss.mean(0)).T @ (score - score.mean(0)) / len(score))
+    return np.asarray((log_loss - log_loss.mean(0)).T @ (scores - scores.mean(0)) / len(scores))
 
 
 def residual_draws(

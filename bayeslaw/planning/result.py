@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.interpolate import RegularGridInterpolator
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
@@ -15,13 +14,11 @@ from bayeslaw.common.formatting import certain, count, digits, jsonable
 from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
 from bayeslaw.inference.variance import shares_table
 from bayeslaw.laws.steps import epochs
-from bayeslaw.planning.grid import BUDGETS
-from bayeslaw.planning.planned_run import PlannedRun
-from bayeslaw.planning.problem import Problem, likeliest, smallest
+from bayeslaw.planning.chance_constraint import NAMES, Place, Problem
+from bayeslaw.planning.planned_run import CHUNK, PlannedRun
 
-FEW_DRAWS = 1000
-"""Of fewer draws, P(both) of the plan that they choose is optimistic: of 200, one plan had .800 for
-the .774 of the forecasts of its run."""
+LARGE_ERROR = 0.03
+"""Monte Carlo error, as a fraction of the budget, from which the first line states it."""
 SHOWN = {"atpp": "ATPP", "replay": "replay", "tokens": "tokens", "flops": "FLOPs"}
 SHOWN |= {"p_target": "P(target)", "p_forgetting": "P(forgetting)", "p_both": "P(both)"}
 SHOWN |= {"held": "P(both) of this plan"}
@@ -48,16 +45,12 @@ class Choice(Showing):
     replay : float
         Replay ratio.
     p_target, p_forgetting, p_both : float
-        Probability that all target limits hold, that all forgetting limits hold, and that all hold.
-    p_targets, p_sources : tuple of float
-        Probability that the limit of each target, and of each source, holds.
-    losses : tuple of float
-        Expected loss of each target, nats per token.
+        Probability that the limit of the target loss holds, that of forgetting, and both.
+    loss : float
+        Expected target loss, nats per token.
     forgetting : float
-        Expected rise of the (first) source loss over its baseline: a fraction of the baseline or
-        nats per token, as its limit is.
-    forgettings : tuple of float
-        The same of each source.
+        Expected rise of the source loss over its baseline: a fraction of the baseline or nats per
+        token, as its limit is.
 
     Examples
     --------
@@ -74,16 +67,8 @@ class Choice(Showing):
     p_target: float
     p_forgetting: float
     p_both: float
-    p_targets: tuple[float, ...] = ()
-    p_sources: tuple[float, ...] = ()
-    losses: tuple[float, ...] = ()
+    loss: float = math.nan
     forgetting: float = math.nan
-    forgettings: tuple[float, ...] = ()
-
-    @property
-    def budget(self) -> float:
-        """Log ATPP; minus infinity for a budget of zero tokens."""
-        return math.log(self.atpp) if self.atpp else -math.inf
 
     @property
     def p_failure(self) -> float:
@@ -120,41 +105,32 @@ INFEASIBLE = Choice(atpp=math.inf, tokens=math.inf, flops=math.inf, **_NONE)
 """The choice where no budget is feasible."""
 
 
-def choice_at(problem: Problem, budget: float, ratio: float, most: float = math.inf) -> Choice:
-    """The choice of a budget in log ATPP and a replay ratio; `INFEASIBLE` if it is infinite.
+def choice_at(problem: Problem, place: Place | None, most: float = math.inf) -> Choice:
+    """The choice of a budget and a replay ratio; `INFEASIBLE` without one.
 
     Tokens are rounded up to whole ones, and are at most `most`.
     """
-    # Beyond the last node nothing was searched.
-    if budget > BUDGETS[-1]:
+    if place is None:
         return INFEASIBLE
-    params, targets = problem.params, len(problem.targets)
+    params = problem.params
     # Rounding in the exponential could give a token less, at which a limit just fails.
-    tokens = min(float(math.ceil(params * math.exp(budget) * (1 + 1e-12))), most)
+    tokens = min(float(math.ceil(params * math.exp(place.budget) * (1 + 1e-12))), most)
     # The probabilities are those of the whole tokens that are shown.
-    at = [math.log(tokens / params) if tokens else -math.inf]
-    holds = np.array(problem.excesses(at, [ratio]))[:, 0, 0] <= 0
-    choice = Choice(
+    losses = [loss[0] for loss in problem.losses(math.log(tokens / params), place.ratio)]
+    target, source = problem.holds(losses)
+    pairs = zip(problem.limits, losses, strict=True)
+    means = [float(limit.values(x, measured=problem.measured).mean()) for limit, x in pairs]
+    return Choice(
         atpp=tokens / params,
-        replay=ratio,
+        replay=place.ratio,
         tokens=tokens,
         flops=6 * params * tokens,
-        p_target=float(holds[:targets].all(0).mean()),
-        p_forgetting=float(holds[targets:].all(0).mean()),
-        p_both=float(holds.all(0).mean()),
-        p_targets=tuple(holds[:targets].mean(1).tolist()),
-        p_sources=tuple(holds[targets:].mean(1).tolist()),
+        p_target=float(target.mean()),
+        p_forgetting=float(source.mean()),
+        p_both=float((target & source).mean()),
+        loss=means[0],
+        forgetting=means[1],
     )
-    if not tokens:  # most laws have no finite loss at D = 0
-        return choice
-    means = [float(limit.value(at, [ratio]).mean()) for limit in problem.limits]
-    losses, rises = tuple(means[:targets]), tuple(means[targets:])
-    return replace(choice, losses=losses, forgetting=rises[0], forgettings=rises)
-
-
-def cheapest(problem: Problem, ratios: Floats, confidences: Sequence[float] = ()) -> list[Choice]:
-    """The smallest feasible budget of each confidence, or `INFEASIBLE`; see `smallest`."""
-    return [choice_at(problem, *place) for place in smallest(problem, ratios, confidences)]
 
 
 def fields(choice: Choice) -> dict[str, Any]:
@@ -180,11 +156,9 @@ class Plan(Choice):
         Probability with which all limits must hold.
     draws, pairing : int, str
         Number of paired draws, and how the draws of the fits were paired.
-    noise : {"latent", "predictive"}
-        Whether the limits are on latent losses or on measured losses of a new run.
-    latent, measured : Choice or None
-        The plan's budget and replay ratio, or those of `best`, with the probabilities for the
-        latent losses, and for the measured losses of a new run.
+    latent : Choice
+        The plan's budget and replay ratio, or those of `best`, with the probabilities for latent
+        losses; all others are for the measured losses of a new run.
     spread : DataFrame
         Shares of the variance of the measured log losses there; see
         `bayeslaw.inference.variance`.
@@ -194,14 +168,12 @@ class Plan(Choice):
         Arguments that the plan was made for, by their names in `bayeslaw.plan`: `params`, `ptpp`,
         `base`, `unique_tokens`, `max_loss`, `max_forgetting`, `relative`, `baseline`, and `atpp` if
         the budget was fixed. A limit that was not given is None.
-        Several targets or sources have a list.
     binds : str
         If infeasible, the limits that cannot be met.
     best : Choice or None
         If infeasible, the choice most likely to meet all limits, within the evidence if it can be.
-    deterministic, point : Choice, str
-        The plan made from the point fits alone, with its probabilities under the posterior; and a
-        description of the point fits.
+    deterministic : Choice
+        The plan made from the median losses alone, with its probabilities under the posterior.
     held_out : float
         P(both) on half of the draws of a plan made on the other half, mean of both directions.
     error : mapping
@@ -215,17 +187,12 @@ class Plan(Choice):
         Ranges of params, ptpp, replay and ATPP that the training rows of every fit cover.
     unconverged : tuple of str
         Failures of the convergence check.
-    note, seed : str, int
+    seed : int
     synthetic : bool
         Whether some fitted losses are simulated.
     problem : Problem
-        The limits with the paired draws.
-    replay_grid : array
-        Replay ratios that were searched.
-    far : callable or None
-        Of (log ATPP, replay ratio): positive beyond the evidence.
+        The limits, and the lattice of losses; see `lattice`.
     run : PlannedRun
-        The run, with the tokens and the replay ratio at which the effect of a new size is taken.
     """
 
     status: str
@@ -235,9 +202,7 @@ class Plan(Choice):
     confidence: float
     draws: int
     pairing: str
-    noise: str
-    latent: Choice | None
-    measured: Choice | None
+    latent: Choice
     spread: pd.DataFrame = field(repr=False)
     base: str
     baseline: str
@@ -245,30 +210,26 @@ class Plan(Choice):
     binds: str
     best: Choice | None
     deterministic: Choice
-    point: str
     held_out: float
     error: Mapping[str, Any]
     outside: tuple[str, ...]
     data: Mapping[str, tuple[float, float]]
     unconverged: tuple[str, ...]
-    note: str = ""
     synthetic: bool = False
     seed: int = 0
     problem: Problem = field(repr=False)
-    replay_grid: Floats = field(repr=False)
-    far: RegularGridInterpolator | None = field(default=None, repr=False)
     run: PlannedRun = field(repr=False)
 
     @property
     def epochs(self) -> float | None:
         """Epochs of the new data in the plan, or in `best`; None if no data repeat."""
         unique, chosen = self.limits["unique_tokens"], self.chosen
-        if unique is None or chosen is None:
+        if unique is None:
             return None
         return epochs(chosen.tokens, chosen.replay, unique)
 
     @property
-    def chosen(self) -> Choice | None:
+    def chosen(self) -> Choice:
         """The plan itself if it is feasible, otherwise `best`."""
         return self if self.best is None else self.best
 
@@ -287,14 +248,49 @@ class Plan(Choice):
         DataFrame
             Probabilities; the index is ATPP, the columns are replay ratios in ascending order.
         """
-        ratios = replay_ratios(replay)
-        # A budget of zero tokens is minus infinity here.
-        with np.errstate(divide="ignore"):
-            # A surface shows what the draws say, also where the plan may not lie.
-            everywhere = replace(self.problem, beyond=None)
-            held = everywhere.held(np.log(np.asarray(atpp, float)), ratios)
-        index, columns = pd.Index(atpp, name="atpp"), pd.Index(ratios, name="replay")
-        return pd.DataFrame(held / self.problem.draws, index, columns)
+        ratios, budgets = replay_ratios(replay), np.log(np.asarray(atpp, float))
+        # A surface shows what the draws say, also where the plan may not lie.
+        everywhere = replace(self.problem, far=None)
+        parts = math.ceil(len(budgets) * len(ratios) / CHUNK)  # which bound the memory
+        held = [
+            everywhere.held(np.repeat(some, len(ratios)), np.tile(ratios, len(some)))
+            for some in np.array_split(budgets, min(parts, len(budgets)))
+        ]
+        chances = np.concatenate(held).reshape(-1, len(ratios)) / self.draws
+        return pd.DataFrame(chances, pd.Index(atpp, name="atpp"), pd.Index(ratios, name="replay"))
+
+    def lattice(self, *, measured: bool = True) -> tuple[Floats, Floats, dict[str, Floats]]:
+        """What is limited, for each draw at each node of the lattice that the plan was found on.
+
+        Parameters
+        ----------
+        measured : bool
+            Whether of the measured losses of a new run, or of latent ones.
+
+        Returns
+        -------
+        atpp : array, shape (budgets,)
+            Adaptation tokens per parameter.
+        replay : array, shape (ratios,)
+        values : dict of str to array, shape (budgets, ratios, draws)
+            Of "target" its loss, nats per token, and of "forgetting" the rise of the source loss,
+            in the unit of its limit. P(both) is the share of the draws that keep both limits.
+
+        Examples
+        --------
+        >>> import bayeslaw as bl
+        >>> from bayeslaw.simulation.worlds import true_fits
+        >>> world = bl.paper_world()
+        >>> target, source = true_fits(world)
+        >>> plan = bl.plan(target=target, source=source, baseline=world.baseline(), **world.limits)
+        >>> atpp, replay, values = plan.lattice()
+        >>> values["target"].shape == (len(atpp), len(replay), plan.draws)
+        True
+        """
+        problem = self.problem
+        known = zip(NAMES, problem.limits, problem.lattice.losses, strict=True)
+        values = {name: limit.values(x, measured=measured) for name, limit, x in known}
+        return np.exp(problem.lattice.budgets), problem.lattice.ratios, values
 
     def at(self, *, atpp: float, replay: float) -> Choice:
         """The probabilities and expectations of a budget and a replay ratio of your own.
@@ -307,31 +303,39 @@ class Plan(Choice):
         (ratio,) = replay_ratios([replay])
         if not 0 < atpp < math.inf:
             raise BayeslawError(f"atpp={atpp:g}: give a positive number of tokens per parameter.")
-        return choice_at(self.problem, math.log(atpp), float(ratio))
+        return choice_at(self.problem, Place(math.log(atpp), float(ratio), 0))
 
     def frontier(
-        self, confidences: Sequence[float] = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+        self,
+        confidences: Sequence[float] = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99),
+        *,
+        latent: bool = False,
     ) -> pd.DataFrame:
         """Smallest budget for each of several confidences; infinite if there is none.
 
         Parameters
         ----------
         confidences : sequence of float
+        latent : bool
+            Whether of plans for latent losses, in place of measured ones.
 
         Returns
         -------
         DataFrame
             One row per confidence: `confidence`, and the fields of `Choice`.
         """
-        choices = cheapest(self.problem, self.replay_grid, confidences)
-        pairs = zip(confidences, choices, strict=True)
-        return pd.DataFrame([{"confidence": each} | vars(choice) for each, choice in pairs])
+        problem, rows = replace(self.problem, measured=not latent), []
+        for confidence in confidences:
+            place = problem.smallest(confidence, exact=confidence == self.confidence)
+            choice = choice_at(problem, place)
+            rows.append({"confidence": confidence} | vars(choice))
+        return pd.DataFrame(rows)
 
     def sensitivity(self) -> pd.DataFrame:
         """Plans under changed limits and a changed baseline.
 
         `max_loss` and `baseline` move by .25 %, `max_forgetting` by a tenth, each down and up.
-        Several target limits are changed together; a baseline that is not a number is not changed.
+        A baseline that is drawn is not changed.
 
         Returns
         -------
@@ -340,22 +344,19 @@ class Plan(Choice):
             this plan under the changed limit; and the fields of `Choice` for the new plan.
         """
         changes = {"max_loss": 0.0025, "max_forgetting": 0.1, "baseline": 0.0025}
-        if isinstance(self.problem.source.baseline, str):
-            # It follows from the draws of the source: no measurement that could be off.
-            del changes["baseline"]
-        if self.limits["max_forgetting"] is None:
-            changes.pop("baseline", None)
-        for name in ("max_loss", "max_forgetting"):
-            if self.limits[name] is None:
-                del changes[name]
+        unlimited = {name for name in changes if self.limits[name] is None}
+        # Draws are no measurement that could be off.
+        if "max_forgetting" in unlimited or "drawn" in np.ravel(self.limits["baseline"]):
+            unlimited.add("baseline")
         rows = []
-        for name, change in changes.items():
-            for by in (1 - change, 1 + change):
+        for name in (name for name in changes if name not in unlimited):
+            for by in (1 - changes[name], 1 + changes[name]):
                 problem, held = self.problem.scaled(**{name: by}), math.nan
                 if self.atpp < math.inf:
                     # At most its own tokens: rounding up again could give one more.
-                    held = choice_at(problem, self.budget, self.replay, self.tokens).p_both
-                (choice,) = cheapest(problem, self.replay_grid)
+                    place = Place(math.log(self.atpp), self.replay, 0)
+                    held = choice_at(problem, place, self.tokens).p_both
+                choice = choice_at(problem, problem.smallest())
                 rows.append({"quantity": name, "moved": by - 1, "held": held} | vars(choice))
         return pd.DataFrame(rows)
 
@@ -372,9 +373,8 @@ class Plan(Choice):
         most = min(tokens, flops / (6 * self.problem.params))
         if not most > 0:
             raise BayeslawError(f"a cap of {most:g} tokens leaves no budget; give a positive cap.")
-        cap = math.log(most / self.problem.params)
-        count, budget, ratio = likeliest(self.problem, self.replay_grid, cap)
-        return choice_at(self.problem, budget, ratio, most) if count else INFEASIBLE
+        place = self.problem.likeliest(math.log(most / self.problem.params))
+        return choice_at(self.problem, place if place.held else None, most)
 
     @property
     def evidence_of(self) -> str:
@@ -386,7 +386,7 @@ class Plan(Choice):
     def to_dict(self) -> dict[str, object]:
         """The plan as plain numbers and text for JSON; values that are not finite become None."""
         # Objects to compute with, which are large and have no form in JSON.
-        hidden = ("problem", "replay_grid", "run", "far")
+        hidden = ("problem", "run")
         shown = {name: value for name, value in vars(self).items() if name not in hidden}
         shown |= {name: fields(v) for name, v in shown.items() if isinstance(v, Choice)}
         shown |= {"spread": self.spread.to_dict("index"), "evidence_of": self.evidence_of}
@@ -401,20 +401,16 @@ class Plan(Choice):
         notes += [*self.reservations, ""] if self.reservations else []
         blocks = [*notes, *self._stated(), "", *self._answer(), self._compared()]
         chosen, certain = self.chosen, self.deterministic
-        if chosen is not None and chosen.losses:
-            losses = " and ".join(f"{loss:.4g}" for loss in chosen.losses)
-            rises = " and ".join(map(self.problem.source.text, chosen.forgettings))
-            blocks.append(f"Expected target loss {losses}; expected forgetting {rises}.")
-            if len(chosen.p_sources) > 1:
-                held = ", ".join(f"{p:.3f}" for p in chosen.p_sources)
-                blocks.append(f"The limits of the sources hold with probability {held}.")
+        if math.isfinite(chosen.atpp):
+            rise = self.problem.limits[1].text(chosen.forgetting)
+            blocks.append(f"Expected target loss {chosen.loss:.4g}; expected forgetting {rise}.")
         words = "is infeasible"
         if math.isfinite(certain.atpp):
             words = f"fails with probability {certain.p_failure:.2f}"
-            if self.best is None and certain.atpp > 0 and self.problem.fixed is None:
+            if self.best is None and self.problem.fixed is None:
                 words += f"; this plan has {self.atpp / certain.atpp:.2g} times its budget"
         if len(self._no_limits) < 2:
-            blocks.append(f"The deterministic plan ({self.point}) {words}.")
+            blocks.append(f"The deterministic plan (median losses) {words}.")
         blocks += self._to_check()
         if len(self.spread):
             blocks.append(shares_table(self.spread))
@@ -422,7 +418,7 @@ class Plan(Choice):
         if frontier["atpp"].map(math.isfinite).any():
             index = frontier["confidence"].map(lambda p: f"{100 * p:g} %")
             budgets = frontier[["atpp", "replay", "tokens", "flops"]].set_index(index)
-            within = ", within the evidence" if self.problem.beyond else ""
+            within = ", within the evidence" if self.problem.far else ""
             what = "Smallest budget" if self.problem.fixed is None else "Replay at this budget"
             blocks.append(budget_table(budgets, f"{what} by confidence{within}"))
         if len(sensitivity) and sensitivity["atpp"].map(math.isfinite).any():
@@ -444,26 +440,28 @@ class Plan(Choice):
         With the digits that plans of other draws have, too; the tables have more.
         """
         if self.best is not None:
-            within = " within the evidence" if self.problem.beyond else ""
+            within = " within the evidence" if self.problem.far else ""
             what = "budget" if self.problem.fixed is None else "replay ratio at this budget"
             return (
                 f"{self.status}: no {what} meets the limits with probability "
                 f"{100 * self.confidence:g} %; at most {100 * self.best.p_both:.1f} %{within}"
             )
         # A single draw has no other half.
-        atpp, replay, about, held = self.atpp, self.replay, "", ""
-        if self.error:  # not of a single draw, which has no other half
-            atpp, about = certain(atpp, self.error["atpp"]), "about "
+        atpp, replay, about, error, held = self.atpp, self.replay, "", "", ""
+        if self.error:
+            sd = self.error["atpp"]
+            atpp, about = certain(atpp, sd), "about "
+            if sd > LARGE_ERROR * atpp:
+                error = f" (Monte Carlo error {certain(sd, sd):.3g})"
             # The budget is flat along the ratio. Unless that is given or lies at an end, plans of
             # neighbouring ranks may have the same one by chance: of other fits to the rows of
             # `plan_example` it varies by 3 %, and the budget by 2 %.
-            sd = self.error["replay"]
-            least = 2 * replay * self.error["atpp"] / self.atpp if self.atpp and sd > 1e-4 else 0.0
-            replay = certain(replay, max(sd, least))
+            least = 2 * replay * sd / self.atpp if self.error["replay"] > 1e-4 else 0.0
+            replay = certain(replay, max(self.error["replay"], least))
             held = f"; P(both) on held-out draws {certain(self.held_out, self._held_sd):.3g}"
-        share = atpp / self.atpp if self.atpp else 1.0
+        share = atpp / self.atpp
         return (
-            f"{self.status}: {about}{atpp:.3g} ATPP at {100 * replay:.3g} % replay, "
+            f"{self.status}: {about}{atpp:.3g} ATPP{error} at {100 * replay:.3g} % replay, "
             f"{count(share * self.tokens)} tokens, {share * self.flops:.3g} FLOPs{held}"
         )
 
@@ -492,15 +490,9 @@ class Plan(Choice):
             text += f", at {digits(near.atpp)} ATPP and {100 * near.replay:.1f} % replay"
             notes.append(Note(f"{text if near.p_both else 'no draw meets the limits'}.", "caution"))
         if (cheaper := self.cheaper) is not None:
-            text = (
-                f"Beyond the evidence: {digits(cheaper.atpp)} ATPP at {100 * cheaper.replay:.1f} %"
-            )
-            notes.append(Note(f"{text} replay would do. {self.evidence}", "caution"))
+            text = f"{digits(cheaper.atpp)} ATPP at {100 * cheaper.replay:.1f} % replay would do."
+            notes.append(Note(f"Beyond the evidence: {text} {self.evidence}", "caution"))
         notes += [Note(text[:1].upper() + text[1:], "caution") for text in self.outside]
-        if self.error and self.draws < FEW_DRAWS and math.isfinite(self.held_out):
-            text = f"Chosen by {self.draws} draws, for which P(both) is {self.p_both:.3f}; on draws"
-            text += f" that did not choose it {self.held_out:.3f}. Fit with more draws for both to"
-            notes.append(Note(f"{text} agree.", "caution"))
         failures: dict[str, list[str]] = {}
         for text in self.unconverged:
             # The name of a fit may have a colon itself.
@@ -513,8 +505,8 @@ class Plan(Choice):
     def _to_check(self) -> list[Block]:
         """The command that checks each fit at the plan."""
         chosen = self.chosen
-        # At no tokens, or without a table, there is nothing to check.
-        if chosen is None or not 0 < chosen.tokens < math.inf or not self.data:
+        # Without a plan or a table there is nothing to check.
+        if not chosen.tokens < math.inf or not self.data:
             return []
         place = f"params={self.limits['params']:g} tokens={chosen.tokens:.4g}"
         place += f" replay={chosen.replay:.3g}"
@@ -529,38 +521,29 @@ class Plan(Choice):
 
     def _stated(self) -> list[Block]:
         limits, problem = self.limits, self.problem
-        baselines = (
-            limits["baseline"] if isinstance(limits["baseline"], list) else [limits["baseline"]]
-        )
         # Of a loss with its standard deviation the loss alone; the other is in `baseline`.
-        levels = [f"{np.ravel(level)[0]:.4g}" for level in baselines if not isinstance(level, str)]
-        level = f"{' and '.join(levels)}, the " if levels else "the "
-        losses, rises = (
-            " and ".join(limit.text(limit.most) for limit in limits)
-            for limits in (problem.targets, problem.sources)
-        )
-        stated = [f"target loss at most {losses} nats per token"]
-        stated += [f"forgetting at most {rises} over {level}{self.baseline}"]
-        given = [
-            text
-            for text, name in zip(stated, ("max_loss", "max_forgetting"), strict=True)
-            if limits[name] is not None
-        ]
+        level = np.ravel(limits["baseline"])[0]
+        start = "the" if isinstance(level, str) else f"{level:.4g}, the"
+        most, rise = (limit.text(limit.most) for limit in problem.limits)
+        stated = {
+            "max_loss": f"target loss at most {most} nats per token",
+            "max_forgetting": f"forgetting at most {rise} over {start} {self.baseline}",
+        }
+        given = [text for name, text in stated.items() if limits[name] is not None]
         asked = ", ".join(given)
         if problem.fixed is not None:
             asked = f"at {math.exp(problem.fixed):.4g} ATPP, the least replay with {asked}"
         if not given:
             asked = f"at {math.exp(problem.fixed or 0.0):.4g} ATPP, the replay with the least "
             asked += f"target loss that holds with probability {100 * self.confidence:g} %"
-        all_ = {1: "", 2: "both "}.get(len(given) * len(problem.limits) // 2, "all ")
-        held = f", {all_}with probability {100 * self.confidence:g} %" if given else ""
-        kinds = {"predictive": "measured losses of a new run", "latent": "latent losses, no noise"}
+        both = "both " if len(given) == 2 else ""
+        held = f", {both}with probability {100 * self.confidence:g} %" if given else ""
         lines = [
             f"{self.model}: {asked}{held}.",
-            f"The limits are on {kinds[self.noise]}, with {self.base}.",
+            f"The limits are on measured losses of a new run, with {self.base}.",
             f"{self.draws} draws, {self.pairing}.",
         ]
-        return [Note(lines[0]), *lines[1:], *([self.note] if self.note else [])]
+        return [Note(lines[0]), *lines[1:]]
 
     def _answer(self) -> list[Block]:
         if self.best is not None:
@@ -587,12 +570,10 @@ class Plan(Choice):
 
     def _compared(self) -> Table:
         name = "plan" if self.best is None else "likeliest"
-        rows = {name: self.chosen}
-        if self.noise == "predictive":
-            rows[f"{name}, latent losses"] = self.latent
+        rows: dict[str, Choice | None] = {name: self.chosen}
         # Those of point fits, which have no noise, are equal.
-        elif self.measured != self.latent:
-            rows[f"{name}, measured losses"] = self.measured
+        if self.chosen.p_both != self.latent.p_both:
+            rows[f"{name}, latent losses"] = self.latent
         rows |= {"beyond the evidence": self.cheaper, "within the evidence": self.likeliest}
         table = choice_table(rows | {"deterministic": self.deterministic})
         # The probability of a limit that was not given is 1, and says nothing.
@@ -606,12 +587,13 @@ class Plan(Choice):
         return [name for name, limit in names.items() if self.limits[limit] is None]
 
     def target_loss(self) -> tuple[float, float, float, float]:
-        """Loss of the (first) target there: 5, 50 and 95 %, and the `confidence` quantile.
+        """Target loss there: 5, 50 and 95 %, and the `confidence` quantile.
 
-        Of the losses that the limits are on, nats per token.
+        Of the measured losses of a new run, nats per token.
         """
-        place = self.chosen or self
-        losses = self.problem.targets[0].value([place.budget], [place.replay])[0, 0]
+        place, problem = self.chosen, self.problem
+        latent = problem.losses(math.log(place.atpp), place.replay)[0][0]
+        losses = problem.limits[0].values(latent, measured=problem.measured)
         quantiles = np.quantile(losses, (0.05, 0.5, 0.95, self.confidence))
         low, middle, high, stated = map(float, quantiles)
         return low, middle, high, stated

@@ -5,22 +5,15 @@ without colour. `Plots` makes the same figures from a posterior, as ``fit.plot``
 """
 
 from bayeslaw.inference.posterior import Plots
-from bayeslaw.plots.curves import compute_optimal, forecast, in_sample, overview
-from bayeslaw.plots.figures import (
-    backtest,
-    compare,
-    coverage,
-    observed,
-    pit_values,
-    plan_frontier,
-    plan_landscape,
-    residuals,
-)
+from bayeslaw.plots._compute_optimal import compute_optimal
+from bayeslaw.plots._overview import overview
+from bayeslaw.plots.curves import forecast, in_sample
+from bayeslaw.plots.figures import backtest, coverage, observed, pit_values, residuals
+from bayeslaw.plots.plans import plan_frontier, plan_landscape
 
 __all__ = [
     "Plots",
     "backtest",
-    "compare",
     "compute_optimal",
     "coverage",
     "forecast",

@@ -14,8 +14,15 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-from matplotlib.typing import LineStyleType, RcKeyType
+from matplotlib.patches import Patch
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogFormatterSciNotation,
+    LogLocator,
+    NullLocator,
+)
+from matplotlib.typing import ColorType, LineStyleType, RcKeyType
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.formatting import count
@@ -57,6 +64,14 @@ type Look = dict[str, Any]
 """Properties of an artist, under the short names of `matplotlib.lines.Line2D`."""
 
 
+CROSS: Look = {"ls": "", "marker": "x", "ms": 9, "mew": 1, "color": INK}
+"""Of a measured loss outside its 90 % band."""
+FILL_90, FILL_50 = 0.12, 0.2
+"""Opacity of 90 % bands, and of 50 % bands, which are drawn above them."""
+AHEAD: Look = {"fc": "#eeeeea", "lw": 0, "zorder": 0}
+"""Beyond the fitted rows."""
+
+
 def look(i: int, **more: Any) -> Look:
     n = i % len(COLOURS)
     return {"color": COLOURS[n], "ls": LINES[n], "marker": MARKERS[n], **more}
@@ -69,7 +84,10 @@ def key(label: str, **properties: Any) -> Line2D:
 @contextmanager
 def style() -> Iterator[None]:
     """The common style, whatever the user's own is; also a decorator, ``@style()``."""
-    with mpl.rc_context({**mpl.rcParamsDefault, **RC, "backend": mpl.rcParams["backend"]}):
+    # The backend stays the user's; to read which it is would import pyplot.
+    defaults: dict[RcKeyType, object] = {**mpl.rcParamsDefault}
+    del defaults["backend"]
+    with mpl.rc_context({**defaults, **RC}):
         yield
 
 
@@ -132,6 +150,38 @@ def axes(
     for spare in grid[panels:]:
         spare.remove()
     return figure, grid[:panels]
+
+
+def band(
+    ax: Axes,
+    x: npt.ArrayLike,
+    low: npt.ArrayLike,
+    high: npt.ArrayLike,
+    colour: ColorType | Floats,
+    *,
+    fill: float = FILL_90,
+    edges: bool = True,
+    ls: LineStyleType = "-",
+) -> None:
+    """Fill between two curves, lightly; bands that overlap are told apart by their edges."""
+    ax.fill_between(x, low, high, color=colour, alpha=fill, lw=0)
+    for edge in (low, high) if edges else ():
+        ax.plot(x, edge, color=colour, ls=ls, lw=0.6, alpha=0.8)
+
+
+def band_key(label: str, colour: ColorType, *, fill: float = FILL_90, edges: bool = True) -> Patch:
+    return Patch(label=label, fc=(colour, fill), ec=colour, lw=0.6 if edges else 0)
+
+
+def band_keys(colour: ColorType) -> tuple[Patch, Patch]:
+    fifty = band_key("50 % band", colour, fill=FILL_90 + FILL_50, edges=False)
+    return fifty, band_key("90 % band", colour)
+
+
+def flops_axis(ax: Axes) -> None:
+    ax.xaxis.set_major_locator(LogLocator())
+    ax.xaxis.set_major_formatter(LogFormatterSciNotation())
+    ax.set_xlabel("compute 6 N D (FLOPs)")
 
 
 def first_column(ax: Axes) -> bool:

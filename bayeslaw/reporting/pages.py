@@ -1,7 +1,4 @@
-"""Pages of HTML that need no network, and the one on which a plan's limits can be moved.
-
-The latter computes P(both) over budget and replay in the browser.
-"""
+"""Pages of HTML that need no network, and the one to explore a plan."""
 
 import base64
 import io
@@ -11,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +19,9 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.files import atomic_write
 from bayeslaw.common.formatting import jsonable
-from bayeslaw.planning.problem import Deviations
-from bayeslaw.planning.result import Plan, replay_ratios
+from bayeslaw.common.shown import Note, Table
+from bayeslaw.planning.result import Plan
+from bayeslaw.plots.plans import reach
 from bayeslaw.plots.style import style
 
 MAX_SVG = 600_000  # bytes; a larger picture becomes a PNG
@@ -114,8 +113,9 @@ def rendered(template: str, **values: object) -> str:
 
 # -- the page to explore a plan --------------------------------------------------------------------
 
-MAX_DRAWS, PAGE_BUDGETS, MAX_RATIOS = 256, 33, 25  # of a page, which takes 2 MB
-MARGIN = 4.0  # budgets reach this factor below and above the plan's, and half of it beyond the rows
+CONFIDENCES = (*(percent / 100 for percent in range(50, 99, 2)), 0.99)
+BUDGETS, RATIOS = 61, 41
+"""Numbers of budgets and of replay ratios on the page."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,8 @@ class Explorer(Page):
     Parameters
     ----------
     plans : mapping of str to dict
-        For each name: limits, grids of budgets and replay ratios, and the losses of each draw.
+        For each name: what the plan shows, P(both) over budgets and replay ratios, and the smallest
+        budget of each confidence.
     """
 
     plans: Mapping[str, Mapping[str, Any]] = field(repr=False)
@@ -149,108 +150,65 @@ def check_plotly() -> None:
 def explore(
     plans: Plan | Mapping[str, Plan],
     *,
-    draws: int = MAX_DRAWS,
     atpp: Floats | None = None,
     replay: Floats | None = None,
 ) -> Explorer:
-    """Make a page on which the limits and the confidence of a plan can be moved.
+    """Make a page on which the confidence of a plan can be moved, and P(both) read off a map.
 
-    The page holds the losses of some draws on a grid of budgets and replay ratios, latent and, if
-    the plan's limits are on them, measured. It counts in the browser the draws that meet the
-    limits, so P(both) at a point of the grid is that of `Plan.at` for these draws; between budgets
-    log losses are interpolated in log ATPP. The page needs no network.
+    The page holds `Plan.surface` over budgets and replay ratios, and `Plan.frontier`. It computes
+    nothing, and needs no network.
 
     Parameters
     ----------
     plans : Plan, or mapping of str to Plan
-        Several plans, such as of other sizes or bases, are chosen by name on the page. Each has one
-        target.
-    draws : int
-        Most draws, evenly spread over those of the plan.
-    atpp : array, optional
-        Budgets in ascending order; by default 33 around the plan's and the fitted ones.
-    replay : array, optional
-        Replay ratios in ascending order; by default 25 between those that the plan searched.
+        Several plans, such as of other limits, sizes or bases, are chosen by name on the page.
+    atpp, replay : array, optional
+        Budgets and replay ratios of the map, in ascending order; by default around the plan.
 
     Returns
     -------
     Explorer
         ``explore(plan).write("plan.html")`` writes it.
 
-    Raises
-    ------
-    BayeslawError
-        If a plan has several targets, no draw that meets the limits, or a grid is not ascending.
-
     Examples
     --------
-    >>> bl.explore(plan).write("plan.html")  # doctest: +SKIP
+    >>> bl.explore({"1.6 nats": plan, "1.7 nats": other}).write("plan.html")  # doctest: +SKIP
     """
     named = {"plan": plans} if isinstance(plans, Plan) else dict(plans)
     if not named:
         raise BayeslawError("give a plan, or several by name.")
-    return Explorer({name: _page(name, each, draws, atpp, replay) for name, each in named.items()})
+    return Explorer({name: _page(name, plan, atpp, replay) for name, plan in named.items()})
 
 
-def _page(
-    name: str, plan: Plan, draws: int, atpp: Floats | None, replay: Floats | None
-) -> dict[str, Any]:
-    problem, middle = plan.problem, plan.chosen
-    if len(problem.targets) != 1:
-        raise BayeslawError(f"{name}: a page has one target, and this plan has several.")
-    if atpp is None:
-        if middle is None or not 0 < middle.atpp < math.inf:
-            raise BayeslawError(f"{name}: no draw meets the limits; relax one.")
-        low, high = plan.data.get("atpp", (middle.atpp, middle.atpp))
-        ends = min(low * 2, middle.atpp), max(high / 2, middle.atpp)
-        atpp = np.geomspace(ends[0] / MARGIN, ends[1] * MARGIN, PAGE_BUDGETS)
-    if replay is None:
-        grid = plan.replay_grid
-        replay = grid if len(grid) <= MAX_RATIOS else np.linspace(grid[0], grid[-1], MAX_RATIOS)
-    budgets, ratios = (np.asarray(axis, float) for axis in (atpp, replay))
+def _page(name: str, plan: Plan, atpp: Floats | None, replay: Floats | None) -> dict[str, Any]:
+    if not plan.chosen.atpp < math.inf:
+        raise BayeslawError(f"{name}: no draw meets the limits; relax one.")
+    budgets = np.geomspace(*reach(plan), BUDGETS) if atpp is None else np.asarray(atpp, float)
+    ratios = np.linspace(0.005, 0.995, RATIOS) if replay is None else np.asarray(replay, float)
     for axis in (budgets, ratios):
         if axis.ndim != 1 or not len(axis) or not (np.diff(axis) > 0).all():
             raise BayeslawError("atpp and replay: give numbers in ascending order.")
-    replay_ratios(ratios)
-    within = np.ones((len(budgets), len(ratios)), bool)
-    if plan.far is not None:
-        within = plan.far((np.log(budgets)[:, None], ratios)) <= 0
-    few = problem.thinned(draws)
-    silent = Deviations({"noise": np.zeros(few.draws)})
-    latent = few.with_noise([silent] * len(few.limits))
-    kinds = {"measured": few, "latent": latent} if plan.noise == "predictive" else {"latent": few}
-    return {
-        "note": plan.note,
-        "params": problem.params,
-        "limits": jsonable(plan.limits),
-        "outside": [note.text for note in plan.reservations if note.level != "refuse"],
-        "unconverged": [*plan.unconverged],
-        "data": jsonable(plan.data),
-        "relative": problem.source.relative,
-        "confidence": problem.confidence,
-        "max_loss": problem.targets[0].most,
-        "max_forgetting": [source.most for source in problem.sources],
-        "atpp": budgets.tolist(),
-        "replay": ratios.tolist(),
-        "within": within.tolist(),
-        "draws": few.draws,
-        # Latent losses of each fit on the grid, (budgets, ratios, draws).
-        "losses": [_packed(limit.curve.loss(np.log(budgets), ratios)) for limit in few.limits],
-        # For each kind of losses and each fit, what a draw's latent loss is multiplied by, and
-        # for a source the baseline above which it has risen.
-        "kinds": {
-            kind: {
-                "factor": [_packed(np.exp(limit.noise.total)) for limit in each.limits],
-                "baseline": [
-                    _packed(np.broadcast_to(source.baseline_loss, few.draws))
-                    for source in each.sources
-                ],
-            }
-            for kind, each in kinds.items()
-        },
-    }
-
-
-def _packed(values: Floats) -> str:
-    """Base64 of an array in little-endian single precision."""
-    return base64.b64encode(np.ascontiguousarray(values, "<f4").tobytes()).decode("ascii")
+    chance = plan.surface(budgets, ratios).to_numpy()
+    frontier = plan.frontier(sorted({*CONFIDENCES, plan.confidence}))
+    columns = ["confidence", "atpp", "replay", "tokens", "flops"]
+    columns += ["p_target", "p_forgetting", "p_both"]
+    shown = plan.shown()
+    texts = [
+        {"text": block.text, "level": block.level} if isinstance(block, Note) else {"text": block}
+        for block in takewhile(lambda block: not isinstance(block, Table), shown.blocks)
+        if isinstance(block, Note) or (isinstance(block, str) and block)
+    ]
+    document: dict[str, Any] = jsonable(
+        {
+            "title": shown.title,
+            "texts": texts,
+            "confidence": plan.confidence,
+            "params": plan.limits["params"],
+            "atpp": budgets.tolist(),
+            "replay": ratios.tolist(),
+            "chance": chance.tolist(),
+            "frontier": frontier[columns].to_dict("records"),
+            "fitted": {axis: plan.data.get(axis) for axis in ("atpp", "replay")},
+        }
+    )
+    return document

@@ -212,7 +212,7 @@ def plan_example(
     """Plan the paper's use case on the synthetic world that is calibrated to it.
 
     Posteriors are fitted to the synthetic tables' rows at PTPP 15 and 31 and to the world's anchors
-    at PTPP 279. The deterministic plan is that of the true parameters.
+    at PTPP 279.
 
     Parameters
     ----------
@@ -227,39 +227,32 @@ def plan_example(
         Of the tables, the fits and the plan.
     **settings
         For `bayeslaw.fit` (by default ``target_accept=0.995``); ``unconverged`` and
-        ``beyond_evidence`` for `Posterior.accepted`; ``noise`` and ``replay_grid`` for
-        `bayeslaw.plan`.
+        ``beyond_evidence`` for `Posterior.accepted`; ``replay_grid`` for `bayeslaw.plan`.
 
     Returns
     -------
     Plan
-        Its `note` describes the data.
     """
     from bayeslaw.inference.fitting import fit
     from bayeslaw.planning.planner import plan
 
     world, train = paper_world(), "ptpp <= 31"
     accepted = {name: settings.pop(name, False) for name in ("unconverged", "beyond_evidence")}
-    for_plan = {name: settings.pop(name) for name in {"noise", "replay_grid"} & settings.keys()}
+    for_plan = {name: settings.pop(name) for name in {"replay_grid"} & settings.keys()}
     # With the default target_accept, a few trajectories of the source law diverge.
     settings = {"target_accept": 0.995} | settings | {"discrepancy": discrepancy, "seed": seed}
-    fits, rows = [], 0
+    fits = []
     for domain in (world.target, world.source):
         table, _ = world.table(domain, seed=seed).split(train, "ptpp == 279", world.anchors)
         fits.append(fit(world.laws[domain], table, **settings).accepted(**accepted))
-        rows += len(table)
     target, source = fits
     return plan(
         target=target,
         source=source,
         **world.limits | {"max_forgetting": max_forgetting},
         baseline=world.baseline(),
-        point=true_fits(world),
         confidence=confidence,
         seed=seed,
-        note=f"Synthetic: {rows} rows of {world.title}: {train}, or {world.anchors}; "
-        f"discrepancy {discrepancy}. "
-        "The deterministic plan is that of the true parameters.",
         **for_plan,
     )
 
