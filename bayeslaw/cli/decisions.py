@@ -9,10 +9,78 @@ from typing import Any, Literal
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli.app import Result, command
-from bayeslaw.cli.options import argument, option, output
+from bayeslaw.cli.options import argument, as_in, option, output
 from bayeslaw.common.errors import BayeslawError, TableError
 from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import Note, Shown
+
+
+@dataclass(frozen=True)
+class Numbers(opt.Group):
+    """The numbers to derive, beside the floor."""
+
+    flops: str | None = option("Budgets: compute-optimal N, D and loss.", metavar="FLOPS,...")
+    loss: str | None = option("Losses: FLOPs to reach each, split optimally.", metavar="NATS,...")
+    against: Path | None = option("Posterior of a recipe: multiplier over it, at each --loss.")
+    at: str | None = option(
+        'Rows of local exponents: "params=1e9 tokens=1e10"; other covariates of --flops.',
+        metavar="SPEC",
+    )
+    span: float = as_in("derive.compute_optimal", default=10.0)
+    search: str | None = as_in("derive.compute_optimal", metavar="LOW,HIGH")
+
+    def __post_init__(self) -> None:
+        """Raise `BayeslawError` for what cannot be read, or is of no use by itself."""
+        if self.place and not (self.flops or self.loss or self.place.keys() & {"params", "tokens"}):
+            raise BayeslawError("--at needs params and tokens, or --flops or --loss.")
+        if self.against and not self.losses:
+            raise BayeslawError("--against compares FLOPs to reach a loss; give --loss.")
+        opt.numbers(self.search, "--search", "write it as 1,1000", size=2)
+
+    @property
+    def budgets(self) -> list[float]:
+        return opt.numbers(self.flops, "--flops")
+
+    @property
+    def losses(self) -> list[float]:
+        return opt.numbers(self.loss, "--loss")
+
+    @property
+    def place(self) -> dict[str, Any]:
+        return opt.covariates(self.at, "--at")
+
+    def fixed(self, law: "bl.Law") -> dict[str, Any]:
+        """The range that is searched, and values of the covariates besides N and D."""
+        fixed: dict[str, Any] = {"search": tuple(opt.numbers(self.search, "--search")) or None}
+        for name in {"replay", "ptpp", *law.declared} & self.place.keys():
+            if len(self.place[name]) != 1:
+                raise BayeslawError(f"--at: give one value of {name}, such as {name}=1e9.")
+            (fixed[name],) = self.place[name]
+        return fixed
+
+    def of(
+        self, fit: "bl.Posterior", other: "bl.Posterior | None"
+    ) -> "dict[str, bl.derive.Derived]":
+        """The numbers of a fit, some of them compared with an `other` one."""
+        from bayeslaw.laws.steps import Tuning
+
+        ask, fixed = bl.derive, self.fixed(fit.law)
+        derived = {"floor": ask.floor(fit)}
+        if self.budgets:
+            optimum = ask.compute_optimal(fit, self.budgets, span=self.span, **fixed)
+            derived["compute_optimal"] = optimum
+        if other is not None:
+            search = fixed["search"]
+            multiplier = ask.compute_multiplier(fit, other, self.losses, search=search)
+            derived["compute_multiplier"] = multiplier
+        elif self.losses:
+            derived["flops_to_reach"] = ask.flops_to_reach(fit, self.losses, **fixed)
+        if self.place.keys() & {"params", "tokens"}:
+            rows = bl.grid(**self.place)
+            derived["local_exponents"] = ask.local_exponents(fit, rows)
+            if fit.law.step(Tuning):
+                derived["best_rate"] = ask.best_rate(fit, rows)
+        return derived
 
 
 @command(
@@ -23,22 +91,8 @@ from bayeslaw.common.shown import Note, Shown
 def derive(
     *,
     posterior: Path = opt.SAVED,
-    flops: str | None = option("Budgets: compute-optimal N, D and loss.", metavar="FLOPS,..."),
-    loss: str | None = option("Losses: FLOPs to reach each, split optimally.", metavar="NATS,..."),
-    against: Path | None = option("Posterior of a recipe: multiplier over it, at each --loss."),
-    at: str | None = option(
-        'Rows of local exponents: "params=1e9 tokens=1e10"; other covariates of --flops.',
-        metavar="SPEC",
-    ),
-    span: float = option(
-        "Factor of budget over which exponents of N and D are means.", default=10.0
-    ),
-    search: str | None = option(
-        "Least and greatest tokens per parameter; by default those of the rows, and as far beyond "
-        "as bands were tested.",
-        metavar="LOW,HIGH",
-    ),
-    levels: str = option("Probabilities of the intervals.", default="0.5,0.8,0.9", metavar="P,..."),
+    asked: Numbers,
+    levels: str = as_in("derive.Derived.to_frame", default="0.5,0.8,0.9", metavar="P,..."),
     out: Path | None = output("File for all intervals, .csv or .parquet.", *opt.TABLES),
     figure: Path | None = output(
         "Draw isoFLOP curves of --flops and the compute-optimal frontier.", *opt.FIGURES
@@ -55,53 +109,34 @@ def derive(
     """
     import pandas as pd
 
-    from bayeslaw.inference.pools import load_posterior
-    from bayeslaw.laws.steps import Tuning
-
-    chosen, place = opt.band_levels(levels), {} if at is None else opt.covariates(at, "--at")
-    budgets = [] if flops is None else opt.numbers(flops, "--flops")
-    losses = [] if loss is None else opt.numbers(loss, "--loss")
-    ends = None
-    if search is not None:
-        low, high = opt.numbers(search, "--search", "write it as 1,1000", size=2)
-        ends = low, high
-    if place and not (budgets or losses or place.keys() & {"params", "tokens"}):
-        raise BayeslawError("--at needs params and tokens, or --flops or --loss.")
-    if against and not losses:
-        raise BayeslawError("--against compares FLOPs to reach a loss; give --loss.")
-    if figure is not None and not budgets:
+    probabilities = opt.band_levels(levels)
+    if figure is not None and not asked.budgets:
         raise BayeslawError("--figure draws the split of budgets; give --flops.")
-    # What lies too far out is refused below.
-    accepted = {"unconverged": allow_unconverged, "beyond_evidence": True}
-    fit, derive = load_posterior(posterior).accepted(**accepted), bl.derive
-    fixed: dict[str, Any] = {
-        n: one(n, place) for n in ("replay", "ptpp", *fit.law.declared) if n in place
-    }
-    fixed |= {"search": ends}
-    derived = {"floor": derive.floor(fit)}
-    if budgets:
-        derived["compute_optimal"] = derive.compute_optimal(fit, budgets, span=span, **fixed)
-    if losses and not against:
-        derived["flops_to_reach"] = derive.flops_to_reach(fit, losses, **fixed)
-    if against:
-        other = load_posterior(against).accepted(**accepted)
-        derived["compute_multiplier"] = derive.compute_multiplier(fit, other, losses, search=ends)
-    if place.keys() & {"params", "tokens"}:
-        rows = bl.grid(**place)
-        derived["local_exponents"] = derive.local_exponents(fit, rows)
-        if fit.law.step(Tuning):
-            derived["best_rate"] = derive.best_rate(fit, rows)
+    fit, other = (
+        _accepted(path, allow_unconverged) if path else None for path in (posterior, asked.against)
+    )
+    assert fit is not None
+    derived = asked.of(fit, other)
     _refuse_far(derived, beyond_evidence)
-    opt.save_figure(figure, lambda: bl.plots.compute_optimal(fit, budgets, **fixed))
-    frames = [numbers.to_frame(chosen).assign(derived=name) for name, numbers in derived.items()]
+    opt.save_figure(
+        figure, lambda: bl.plots.compute_optimal(fit, asked.budgets, **asked.fixed(fit.law))
+    )
+    frames = [of.to_frame(probabilities).assign(derived=name) for name, of in derived.items()]
     opt.save_frame(out, pd.concat(frames, ignore_index=True))
     whole, document = Shown(), {}
     for name, numbers in derived.items():
-        shown = numbers.shown(chosen)
+        shown = numbers.shown(probabilities)
         document[name] = dict(shown.document)
         blocks = [b for b in shown.blocks if not (isinstance(b, Note) and b.level == "refuse")]
         whole += Shown("", [Note(shown.title), *blocks])
-    return opt.beside(fit, whole).adding(levels=chosen, derived=document, out=out)
+    return opt.beside(fit, whole).adding(levels=probabilities, derived=document, out=out)
+
+
+def _accepted(posterior: Path, unconverged: bool) -> "bl.Posterior":
+    """A saved posterior of one law; what lies too far out is refused by `_refuse_far`."""
+    from bayeslaw.inference.pools import load_posterior
+
+    return load_posterior(posterior).accepted(unconverged=unconverged, beyond_evidence=True)
 
 
 @command(
@@ -111,9 +146,9 @@ def derive(
 def recipes(
     *,
     posteriors: list[Path] = argument("A posterior for each recipe, of losses on the same data."),
-    flops: str | None = option("Budgets, each split compute-optimally.", metavar="FLOPS,..."),
+    flops: str | None = as_in("compare_recipes", metavar="FLOPS,..."),
     at: str | None = option('Rows: "params=6.9e9 tokens=1.4e11".', metavar="SPEC"),
-    level: float = option("Probability of the intervals.", default=0.9),
+    level: float = as_in("Recipes.to_frame", default=0.9),
     out: Path | None = output("File for the table, .csv or .parquet.", *opt.TABLES),
     allow_unconverged: bool = opt.UNCONVERGED,
     beyond_evidence: bool = opt.BEYOND_EVIDENCE,
@@ -123,37 +158,26 @@ def recipes(
     Recipes are named after their files. With --flops also the compute multiplier over the first
     recipe, and the budget at which the order of the two changes.
     """
-    from bayeslaw.inference.pools import load_posterior
-
     if len({path.stem for path in posteriors}) < len(posteriors):
         raise BayeslawError("two posteriors have the same file name; rename one.")
-    accepted = {"unconverged": allow_unconverged, "beyond_evidence": True}  # refused below
-    fits = {path.stem: load_posterior(path).accepted(**accepted) for path in posteriors}
-    rows = None if at is None else bl.grid(**opt.covariates(at, "--at"))
-    budgets = None if flops is None else opt.numbers(flops, "--flops")
-    compared = bl.compare_recipes(fits, rows, flops=budgets)
+    fits = {path.stem: _accepted(path, allow_unconverged) for path in posteriors}
+    rows = bl.grid(**opt.covariates(at, "--at")) if at else None
+    compared = bl.compare_recipes(fits, rows, flops=opt.numbers(flops, "--flops") or None)
     _refuse_far({"recipes": compared}, beyond_evidence)
     opt.save_frame(out, compared.to_frame(level))
     return compared.shown(level).adding(out=out)
 
 
 def _refuse_far(
-    found: "Mapping[str, bl.derive.Derived | bl.Recipes]", beyond_evidence: bool
+    derived: "Mapping[str, bl.derive.Derived | bl.Recipes]", beyond_evidence: bool
 ) -> None:
-    """Refuse what was `found` too far from the fitted rows, as `forecast` does."""
+    """Refuse numbers too far from the fitted rows, as `forecast` does."""
     from bayeslaw.derive.derived import judged
 
-    for numbers in found.values():
-        level, words = judged(numbers.places, refuse=not beyond_evidence)
+    for numbers in derived.values():
+        level, reason = judged(numbers.places, refuse=not beyond_evidence)
         if level == "refuse":
-            raise TableError(words)
-
-
-def one(name: str, place: dict[str, list[float]]) -> float:
-    values = place.get(name, [])
-    if len(values) != 1:
-        raise BayeslawError(f"--at: give one value of {name}, such as {name}=1e9.")
-    return values[0]
+            raise TableError(reason)
 
 
 @dataclass(frozen=True)
@@ -251,7 +275,7 @@ def plan(
     settings: dict[str, Any] = {
         "confidence": confidence,
         "noise": noise,
-        "replay_grid": None if replay is None else opt.numbers(replay, "--replay", how),
+        "replay_grid": opt.numbers(replay, "--replay", how) or None,
         "seed": seed,
     }
     accepted: Any = {"unconverged": allow_unconverged, "beyond_evidence": beyond_evidence}
