@@ -244,7 +244,7 @@ class Fitting(Sampling):
         """What a document says of how the fit was made."""
         said: dict[str, object] = {"method": self.method, "seed": self.seed}
         if self.method == "huber":
-            return said
+            return said | {"bounds": self.bounds}
         return said | {"likelihood": self.likelihood, "prior": self.priors}
 
 

@@ -1,16 +1,15 @@
 """Commands that score: ``backtest | score | compare``."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli import sources
 from bayeslaw.cli.app import command
 from bayeslaw.cli.options import as_in, option, output, query
-from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
+from bayeslaw.common.shown import SYNTHETIC, Note, Shown
 
 DISCREPANCIES = ("none", "curvature", "walk", "trend", "adaptation")
 """Names of rivals; any other rival is a law."""
@@ -125,49 +124,33 @@ def compare(
     """
     from bayeslaw.evaluate.scores import shown_comparison
     from bayeslaw.laws.steps import Departure
+    from bayeslaw.tables.table import is_synthetic
 
     names, settings = opt.names(laws, "--laws", "law"), fitting.settings()
     starts = source if any(bl.load_law(name).step(Departure) for name in names) else None
     if source is not None:
         opt.refuse("beside --source, which says it", role=reading.role)
         reading = replace(reading, role="target")
-    domains = {"table": reading.table(table, starts)}
-    if source is not None:
-        domains["source"] = replace(reading, role="source").table(source, starts)
-    queries: dict[str, Any] = {"train": train, "test": test, "anchors": anchors}
-    splits = {name: losses.split(**queries) for name, losses in domains.items()}
+    target = reading.table(table, starts)
+    other = None if source is None else replace(reading, role="source").table(source, starts)
     scores = bl.compare(
-        domains["table"],
-        source=domains.get("source"),
+        target,
+        source=other,
+        train=train,
+        test=test,
+        anchors=anchors,
         laws=names,
         method=fitting.method,
         unconverged=allow_unconverged,
-        **queries,
         **settings,
     )
-    how = {**queries, "method": fitting.method, "seed": fitting.seed}
-    how |= {"bounds": fitting.bounds} if fitting.method == "huber" else {}
-    return _shown_splits(splits, how) + replace(shown_comparison(scores), title="")
-
-
-def _shown_splits(
-    splits: "Mapping[str, tuple[bl.LossTable, bl.LossTable]]", how: Mapping[str, Any]
-) -> Shown:
-    """The rows that laws are fitted to and scored on, of each domain."""
-    from bayeslaw.tables.table import is_synthetic
-
-    synthetic = any(is_synthetic(rows) for pair in splits.values() for rows in pair)
-    blocks: list[Block] = [Note(SYNTHETIC, "synthetic")] * synthetic
-    # Without --test the split itself says which rows are fitted.
-    used = " or ".join(filter(None, (how["train"], how["anchors"])))
-    for fitted, held_out in splits.values():
-        rows = replace(fitted, selection=fitted.selection or used)
-        blocks += [f"fitted to {rows}", f"scored on {held_out}"]
-    document = {
-        **how,
-        **{name: splits[name][0].name if name in splits else None for name in ("table", "source")},
-        "rows_train": sum(len(fitted) for fitted, _ in splits.values()),
-        "rows_test": sum(len(held_out) for _, held_out in splits.values()),
+    synthetic = is_synthetic(target) or is_synthetic(other)
+    document: dict[str, object] = {
+        "table": target.name,
+        "source": other and other.name,
+        **{"train": train, "test": test, "anchors": anchors},
+        **fitting.document(),
         "synthetic": synthetic,
     }
-    return Shown("Laws compared", blocks, document)
+    head = Shown("Laws compared", [Note(SYNTHETIC, "synthetic")] * synthetic, document)
+    return head + replace(shown_comparison(scores), title="")
