@@ -11,7 +11,7 @@ import shlex
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
@@ -193,18 +193,14 @@ def show(command: str, result: Result, printing: Printing) -> None:
     """Print the result of a command: to stdout, and its notes to stderr."""
     document = result.shown.document
     if printing.json:
-        typer.echo(dumps({"command": command, "version": __version__, **document}))
+        whole = jsonable({"command": command, "version": __version__, **document})
+        typer.echo(jsons.dumps(whole, allow_nan=False))  # what is not finite is null
         return
     width = shutil.get_terminal_size().columns
     typer.echo(result.shown.text(width, sys.stdout.isatty(), printing.verbose))
     out = document.get("out")
     for text in (*([f"wrote {out}"] if out else []), *result.notes):
         note(text)
-
-
-def dumps(document: Mapping[str, object]) -> str:
-    """Write JSON; numbers that are not finite become null."""
-    return jsons.dumps(jsonable(document), allow_nan=False)
 
 
 def note(text: str, label: str = "", color: str | None = None) -> None:

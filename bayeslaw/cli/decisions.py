@@ -52,10 +52,11 @@ class Numbers(opt.Group):
     def fixed(self, law: "bl.Law") -> dict[str, Any]:
         """The range that is searched, and values of the covariates besides N and D."""
         fixed: dict[str, Any] = {"search": tuple(opt.numbers(self.search, "--search")) or None}
-        for name in {"replay", "ptpp", *law.declared} & self.place.keys():
-            if len(self.place[name]) != 1:
-                raise BayeslawError(f"--at: give one value of {name}, such as {name}=1e9.")
-            (fixed[name],) = self.place[name]
+        for name, values in self.place.items():
+            if name in ("replay", "ptpp", *law.declared):
+                if len(values) != 1:
+                    raise BayeslawError(f"--at: give one value of {name}, such as {name}=1e9.")
+                (fixed[name],) = values
         return fixed
 
     def of(
@@ -112,10 +113,8 @@ def derive(
     probabilities = opt.band_levels(levels)
     if figure is not None and not asked.budgets:
         raise BayeslawError("--figure draws the split of budgets; give --flops.")
-    fit, other = (
-        _accepted(path, allow_unconverged) if path else None for path in (posterior, asked.against)
-    )
-    assert fit is not None
+    fit = _accepted(posterior, allow_unconverged)
+    other = None if asked.against is None else _accepted(asked.against, allow_unconverged)
     derived = asked.of(fit, other)
     _refuse_far(derived, beyond_evidence)
     opt.save_figure(
