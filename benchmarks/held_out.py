@@ -188,7 +188,7 @@ def designed(table: bl.LossTable, sizes: int, per_size: int, place: str) -> bl.L
     chosen = enough[:sizes] if place == "smallest" else spaced(enough, sizes)
     own = (frame[frame["params"] == n] for n in chosen)
     kept = [f[f["tokens"].isin(spaced(f["tokens"].to_numpy(), per_size))] for f in own]
-    return bl.LossTable(pd.concat(kept, ignore_index=True), table.baselines)
+    return bl.LossTable(pd.concat(kept, ignore_index=True), baselines=table.baselines)
 
 
 def ranges(folder: Path | None) -> Iterator[tuple[str, str, str, bl.LossTable, bl.LossTable]]:
@@ -277,7 +277,7 @@ def runs(options: Namespace) -> Jobs:
         own = np.log10(few.frame[["params", "tokens"]])
         if place == "smallest":
             larger = test.frame[test.frame["params"] > few.frame["params"].max()]
-            test = bl.LossTable(larger.reset_index(drop=True), test.baselines)
+            test = bl.LossTable(larger.reset_index(drop=True), baselines=test.baselines)
         if not len(test):
             continue
 

@@ -115,7 +115,9 @@ def bootstrap(
 
     @cache  # Few sizes have few distinct resamples: 35 for four.
     def refit(rows: tuple[int, ...]) -> bl.PointFit | None:
-        sample = bl.LossTable(frame.iloc[list(rows)].reset_index(drop=True), train.baselines)
+        sample = bl.LossTable(
+            frame.iloc[list(rows)].reset_index(drop=True), baselines=train.baselines
+        )
         try:
             return bl.fit_huber(law, sample, delta=1e-3, starts=16, polish=2)
         except bl.BayeslawError:  # a covariate may not vary in a resample

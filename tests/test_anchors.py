@@ -62,9 +62,9 @@ def test_a_run_costs_its_longest_row_and_a_base_its_stage_once():
     assert price.further([])[0] == stage + 6e8 * 4e9
     assert price.further([0])[1] == pytest.approx(6e8 * 1e9)
     assert price.total([0, 1, 2]) == pytest.approx(stage + more + 6e8 * 5e9 + 12e8 * 1e9)
-    there = costs(frame, columns, fitted=LossTable(frame[:1], frame[:0], "rows"))
+    there = costs(frame, columns, fitted=LossTable(frame[:1], "rows"))
     assert (there.total([0]), there.total([2])) == (6e8 * 4e9, more + 12e8 * 1e9)
-    evaluated = LossTable(frame[3:], frame[:1].assign(tokens=0.0), "rows")
+    evaluated = LossTable(frame[3:], "rows", frame[:1].assign(tokens=0.0))
     assert costs(frame, columns, fitted=evaluated).total([0, 2]) == 6e8 * 4e9 + 12e8 * 1e9
     assert costs(frame, columns, cost="adaptation").total([2]) == 12e8 * 1e9
     assert costs(frame, columns[:2]).total([1]) == 6e8 * 1e9

@@ -109,7 +109,7 @@ def test_bands_that_hold_pass_and_those_that_miss_all_large_sizes_failed_here(ah
 def test_the_farthest_training_rows_are_forecast_from_the_others():
     plain, seen = saved("plain"), small().frame
     assert parts.judge_held_out(plain, plain.table).facts["own"]  # its losses are not held out
-    part = parts.judge_held_out(plain, bl.LossTable(NEW, seen[:0], "new"))
+    part = parts.judge_held_out(plain, bl.LossTable(NEW, "new"))
     assert part.words[0].startswith("The farthest 5 training rows, forecast from the 15 others by")
     assert part.level != "refuse"
     for rows, kept in ((NEW, seen["params"] < 3e9), (NEW * [0.1, 100], seen["tokens"] < 3e10)):
@@ -119,7 +119,7 @@ def test_the_farthest_training_rows_are_forecast_from_the_others():
     table = bl.simulate("chinchilla", CHINCHILLA, design, sigma=0.001, seed=3)
     bend = 1 + 0.02 * np.clip(np.log10(table.frame["params"] / 1e9), 0, None)
     bent = replace(plain, table=bl.from_frame(table.frame.assign(loss=table.loss * bend)))
-    asked = bl.LossTable(bl.grid(params=3e10, tokens=1e11), bent.table.frame[:0], "rows")
+    asked = bl.LossTable(bl.grid(params=3e10, tokens=1e11), "rows")
     part = parts.judge_held_out(bent, asked)
     assert part.level == "caution"  # where bands failed here, they often held on the rows asked for
     assert part.facts["p"] < 0.05

@@ -187,7 +187,7 @@ def test_the_rule_is_that_of_the_nearest_law_with_constant_exponents():
     n, d = (np.log(rows[c].to_numpy()) - few.at[c] for c in ("params", "tokens"))
     found = derive.compute_optimal(few, flops, search=(1e-6, 1e9))
     kappas = few.draws["kappa"].values.ravel()
-    for i, (losses, kappa) in enumerate(zip(few.law_loss(rows), kappas, strict=True)):
+    for i, (losses, kappa) in enumerate(zip(few.law_loss(few.rows(rows)), kappas, strict=True)):
 
         def errors(place, losses=losses, kappa=kappa):
             floor, a, alpha, b, beta = np.exp(place)
@@ -307,7 +307,8 @@ def test_exponents_of_the_plain_law():
 
 def slopes(fit, rows, column):
     low, high = (
-        fit.law_loss(rows.assign(**{column: rows[column] * np.exp(s)})) for s in (-1e-4, 1e-4)
+        fit.law_loss(fit.rows(rows.assign(**{column: rows[column] * np.exp(s)})))
+        for s in (-1e-4, 1e-4)
     )
     return -np.log(high / low) / 2e-4
 

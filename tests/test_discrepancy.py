@@ -238,7 +238,7 @@ def test_steps_beyond_the_rows_are_of_the_prior_and_the_same_for_all_rows(name):
     # Nothing was learned about them, and a fit of other losses, of the same seed, has others.
     other = replace(fit, table=bl.from_frame(fit.table.frame.assign(loss=fit.table.loss * 1.01)))
     wide = bl.grid(params=[1e5, 1e13], tokens=[1e4, 1e17])
-    (law, one), (_, two) = fit.extended(wide), other.extended(wide)
+    (law, one), (_, two) = fit.extended(fit.rows(wide)), other.extended(other.rows(wide))
     for before, walk in zip(fit.law_with_knots.walks, law.walks, strict=True):
         fitted = np.isin(sided(walk), sided(before))
         np.testing.assert_array_equal(one[walk.steps][..., fitted], fit.steps()[walk.steps])

@@ -87,7 +87,7 @@ def test_the_likelihood_is_one_distribution(skew):
 
 def test_steps_beyond_the_rows_are_drawn_once_and_reach_the_forecast(fit):
     far = bl.grid(params=1e9, tokens=1e14)
-    extended, q = fit.extended(far.rename(columns={"tokens": "D"}))
+    extended, q = fit.extended(fit.rows(far.rename(columns={"tokens": "D"})))
     drawn = {*q} - {*fit.draws.data_vars}
     assert {"step_2", "step_5"} <= drawn
     np.testing.assert_array_equal(fit.latent(far), fit.latent(far))

@@ -325,4 +325,6 @@ def test_fitted_groups_keep_their_effect_and_new_ones_are_drawn():
     )
     place = list(fit.draws["size"].values).index(effects.labels(sizes, "size")[0])
     np.testing.assert_array_equal(latent[:, 0], fit.draws["size_effect"].values[..., place].ravel())
-    np.testing.assert_allclose(fit.latent(sizes), fit.law_loss(sizes) * np.exp(latent), rtol=1e-12)
+    np.testing.assert_allclose(
+        fit.latent(sizes), fit.law_loss(fit.rows(sizes)) * np.exp(latent), rtol=1e-12
+    )

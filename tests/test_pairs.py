@@ -154,7 +154,7 @@ def one_base() -> Case:
 def domain() -> Case:
     """One domain of a table of two, with losses of their bases at tokens = 0; alone in the twin."""
     fit = MADE("domain")
-    twin = bl.LossTable(fit.table.frame, fit.table.baselines, "table")
+    twin = bl.LossTable(fit.table.frame, "table", fit.table.baselines)
     return Case(fit, STAGED, bl.fit("form1", twin, seed=0, **SHORT | PLAIN), STAGED)
 
 

@@ -36,8 +36,8 @@ from bayeslaw.inference.residuals import innovations, residual
 from bayeslaw.model import effects
 from bayeslaw.tables.covariates import Covariate
 from bayeslaw.tables.hull import NEAR_DECADES, axes, decades, displacement
-from bayeslaw.tables.table import LossTable, frame_of, subset
-from bayeslaw.tables.validation import canonical, check_rows, row_numbers, same_rows
+from bayeslaw.tables.table import LossTable, Rows, rows_of, subset
+from bayeslaw.tables.validation import check_rows, row_numbers, same_rows
 
 # Covariates that define the groups of held-out rows: as many of them as give `MIN_GROUPS`.
 GROUPS = ("params", "ptpp", "replay")
@@ -53,7 +53,7 @@ UNRELIABLE = 1.1  # R-hat beyond which the numbers of a short refit are not show
 
 
 def check(
-    fit: Posterior | Pool, rows: LossTable | pd.DataFrame | None = None, *, seed: int = 0
+    fit: Posterior | Pool, rows: Rows | pd.DataFrame | None = None, *, seed: int = 0
 ) -> Check:
     """Check a fit, and its forecasts of some rows.
 
@@ -95,11 +95,11 @@ def check(
     table = None
     if rows is not None:
         name = rows.name if isinstance(rows, LossTable) else "rows"
-        frame = canonical(frame_of(rows), name, fit.columns)
+        frame = rows_of(rows, name, fit.columns).frame
         for law in fit.laws:
             frame = law.at_held(frame, name)
         check_rows(frame, name, fit.table.frame)
-        table = LossTable(frame, frame.iloc[:0], name)
+        table = LossTable(frame, name)
     # First, since the verdict cites it where bands failed on measured rows.
     findings = [judge_held_out(fit, table, seed)]
     if table is not None:

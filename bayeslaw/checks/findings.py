@@ -228,7 +228,7 @@ def directions(
     # by complex steps: exact to rounding. Steps of walks are integrated out like random effects.
     # Their scale is left out: rows know it by the spread of the steps, not by a slope of the loss.
     prior = prior or prior_of(fit)
-    law, x = fit.law_with_knots, fit.law.covariates(fit.table.frame)
+    law, x = fit.law_with_knots, fit.law.covariates(fit.table)
     scales = {walk.scale for walk in law.walks}
     names = tuple(name for name in law.coordinates if name not in scales)
     q = {n: np.median(v).astype(complex) for n, v in fit.values().items() if n in law.coordinates}

@@ -106,4 +106,4 @@ def _rows(text: str, option: str, where: str | None) -> "pd.DataFrame":
         return opt.grid_or_file(option, text).query(where).frame
     rows = opt.grid_or_file(text)
     frame = rows.frame[rows.frame["tokens"] > 0] if "tokens" in rows.frame else rows.frame
-    return bl.LossTable(frame, rows.baselines, text).query(where).frame
+    return bl.LossTable(frame, text, rows.baselines).query(where).frame

@@ -354,12 +354,10 @@ def limits_of(text: str) -> dict[str, Any]:
 
 def grid_or_file(name: str, grid: str | None = None) -> "bl.LossTable":
     """Return rows of the file `name`, or of a grid such as ``"params=1e9 tokens=1e9,1e10"``."""
-    from bayeslaw.tables.table import read_frame
-    from bayeslaw.tables.validation import canonical
+    from bayeslaw.tables.table import read_frame, rows_of
 
     rows = read_frame(name) if grid is None else bl.grid(**covariates(grid, name))
-    frame = canonical(rows, name, ())
-    return bl.LossTable(frame, frame.iloc[:0], name)
+    return bl.LossTable(rows_of(rows, name).frame, name)
 
 
 def save_frame(path: Path | None, frame: "pd.DataFrame") -> None:

@@ -80,7 +80,7 @@ def checked(
     from bayeslaw.tables.validation import check_rows
 
     for law in laws:
-        law.covariates(rows.frame, rows.name)
+        law.covariates(rows)
         check_rows(rows.frame, rows.name, fitted.frame)
         if measured and "loss" not in rows.frame:
             raise TableError(f"{rows.name}: no column 'loss'; scores need measured losses.")

@@ -21,8 +21,8 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.steps import Tuning
 from bayeslaw.laws.terms import SYMBOLS, Values
 from bayeslaw.tables.hull import BEYOND_PREFIX, evidence, in_words, locate
-from bayeslaw.tables.table import LossTable, write_frame
-from bayeslaw.tables.validation import canonical, check_rows
+from bayeslaw.tables.table import Rows, rows_of, write_frame
+from bayeslaw.tables.validation import check_rows
 
 DETERMINED = 10.0
 """Factor between the ends of a 90 % interval from which the number is not determined."""
@@ -273,7 +273,7 @@ def derived(
     return Derived(xr.Dataset(variables), cases, at_bound or {}, *remarks, places or {})
 
 
-def local_exponents(posterior: Posterior, rows: LossTable | pd.DataFrame) -> Derived:
+def local_exponents(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
     """Local exponents of the terms, of the reducible loss and of the loss, at given rows.
 
     They are central differences over 2e-4 e-folds. At a knot of a walking exponent, where the
@@ -305,8 +305,8 @@ def local_exponents(posterior: Posterior, rows: LossTable | pd.DataFrame) -> Der
     >>> bl.derive.local_exponents(fit, rows).to_frame()  # doctest: +SKIP
     """
     frame = _asked(posterior, rows)
-    law, q = posterior.extended(frame)
-    x, at = posterior.covariates(frame), posterior.at  # losses of new bases are drawn
+    law, q = posterior.extended(Rows(frame))
+    x, at = posterior.covariates(Rows(frame)), posterior.at  # losses of new bases are drawn
     p = law.amounts(q, at)
 
     def logs(x: Values) -> dict[str, Floats]:
@@ -335,12 +335,12 @@ def local_exponents(posterior: Posterior, rows: LossTable | pd.DataFrame) -> Der
     return derived({**exponents, **totals}, _places(law, frame), [posterior], places=places)
 
 
-def _asked(posterior: Posterior, rows: LossTable | pd.DataFrame) -> pd.DataFrame:
+def _asked(posterior: Posterior, rows: Rows | pd.DataFrame) -> pd.DataFrame:
     """Rows to derive parameters of a fit at, both checked."""
     checked(posterior)
     # Exponents trade off against each other where losses have long converged.
     posterior.require_converged(parameters=True)
-    frame = rows.frame if isinstance(rows, LossTable) else canonical(rows, "rows", ())
+    frame = rows_of(rows).frame
     check_rows(frame, "rows", posterior.table.frame)
     return frame
 
@@ -350,7 +350,7 @@ def _places(law: Law, frame: pd.DataFrame) -> pd.DataFrame:
     return frame[columns].reset_index(drop=True)
 
 
-def best_rate(posterior: Posterior, rows: LossTable | pd.DataFrame) -> Derived:
+def best_rate(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
     """Rate at which the loss is least, of a fit to a table with several values of `rate`.
 
     Parameters
@@ -383,7 +383,9 @@ def best_rate(posterior: Posterior, rows: LossTable | pd.DataFrame) -> Derived:
             f"{law.name} was fitted to a table without several values in a column 'rate', so it "
             "has no best one."
         )
-    values = np.exp(tuning.best(law.amounts(posterior.values(), at), law.covariates(frame), at))
+    values = np.exp(
+        tuning.best(law.amounts(posterior.values(), at), law.covariates(Rows(frame)), at)
+    )
     fitted = posterior.table.frame["rate"]
     low, high = float(fitted.min()), float(fitted.max())
     middle = np.median(values, axis=0)

@@ -28,7 +28,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.steps import Departure, Factor
 from bayeslaw.planning.grid import LawDraws, minima
 from bayeslaw.tables.hull import MEASURED_DECADES
-from bayeslaw.tables.table import grid
+from bayeslaw.tables.table import Rows, grid
 from bayeslaw.tables.validation import check_units, label_texts
 
 FLOPS = 6.0
@@ -183,7 +183,7 @@ def law_of(
             raise LawError(f"law {law.name} does not depend on {name}; leave it out.")
     given = {name: value for name, value in others.items() if value is not None}
     check_units(pd.DataFrame([given]), "derive", posterior.table.frame)
-    law, q = posterior.extended(grid(params=params, tokens=tokens, **given))
+    law, q = posterior.extended(Rows(grid(params=params, tokens=tokens, **given)))
     # Steps of one knot are read for all draws at once: in this order they are side by side.
     p = {name: np.asfortranarray(v[:, 0]) for name, v in law.amounts(q, posterior.at).items()}
     return LawDraws(replace(law.without(Factor), held={**law.held, **own}), p, posterior.at)

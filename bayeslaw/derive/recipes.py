@@ -43,8 +43,8 @@ from bayeslaw.derive.optimum import (
 )
 from bayeslaw.inference.pools import pair_draws
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.tables.table import LossTable, frame_of, is_synthetic
-from bayeslaw.tables.validation import COVARIATES, canonical, check_rows
+from bayeslaw.tables.table import Rows, is_synthetic, rows_of
+from bayeslaw.tables.validation import COVARIATES, check_rows
 
 REGRET = "regret: expected nats above the best if chosen now"
 FARTHER = 100.0
@@ -185,7 +185,7 @@ class Recipes(Showing):
 @step("comparing recipes")
 def compare_recipes(
     fits: Mapping[str, Posterior],
-    targets: LossTable | pd.DataFrame | None = None,
+    targets: Rows | pd.DataFrame | None = None,
     *,
     flops: float | Sequence[float] | None = None,
     search: Range | None = None,
@@ -245,10 +245,12 @@ def compare_recipes(
     if targets is not None:
         used = {c for fit in posteriors for c in fit.columns}
         columns = [c for c in dict.fromkeys((*COVARIATES, *sorted(used))) if c in used]
-        rows = canonical(frame_of(targets), "targets", columns).reset_index(drop=True)
+        rows = rows_of(targets, "targets", columns).frame.reset_index(drop=True)
         for fit in posteriors:
             check_rows(rows, "targets", fit.table.frame)
-        losses = np.stack([f.law_loss(rows)[i] for f, i in zip(posteriors, index, strict=True)])
+        losses = np.stack(
+            [f.law_loss(Rows(rows))[i] for f, i in zip(posteriors, index, strict=True)]
+        )
         frame = rows[columns]
         places = {name: placed(fit, rows) for name, fit in fits.items()}
     else:

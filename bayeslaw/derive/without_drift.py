@@ -19,6 +19,7 @@ import numpy as np
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.grid import LawDraws
+from bayeslaw.tables.table import Rows
 
 MOST_DRAWS = 1000
 """Most draws that are projected, evenly spread."""
@@ -43,7 +44,8 @@ def without_drift(fit: Posterior, draws: Ints) -> LawDraws:
     law has, such as kappa, which couples terms, is the draw's: few rows do not determine it.
     """
     law, frame = replace(fit.law, deviations=()), fit.table.frame
-    x, goal = fit.covariates(frame), np.log(fit.law_loss(frame)[draws])
+    rows = Rows(frame)
+    x, goal = fit.covariates(rows), np.log(fit.law_loss(rows)[draws])
     p = {name: v[draws] for name, v in law.amounts(fit.values(), fit.at).items()}
     terms = [n for term in law.terms for n in (term.coefficient, *term.exponents)]
     names = ["E", *dict.fromkeys(terms)]

@@ -21,8 +21,8 @@ from bayeslaw.design.gaussian import (
 from bayeslaw.inference.pools import Pool, check_roles, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.planning.result import Plan
-from bayeslaw.tables.table import LossTable, frame_of
-from bayeslaw.tables.validation import COVARIATES, canonical, check_rows
+from bayeslaw.tables.table import LossTable, Rows, rows_of
+from bayeslaw.tables.validation import COVARIATES, check_rows
 
 COSTS = {
     "flops": "6 N D, and the pre-training of each new base once",
@@ -236,8 +236,8 @@ def percent_sd(value: float) -> str:
 
 def choose_anchors(
     posterior: Posterior | Pool,
-    candidates: LossTable | pd.DataFrame,
-    targets: LossTable | pd.DataFrame | None = None,
+    candidates: Rows | pd.DataFrame,
+    targets: Rows | pd.DataFrame | None = None,
     *,
     k: int | None = None,
     budget: float | None = None,
@@ -314,7 +314,7 @@ def choose_anchors(
     frame = candidate_rows(posterior, candidates)
     price = costs(frame, posterior.columns, cost=cost, fitted=posterior.table)
     if targets is not None:
-        aims = canonical(frame_of(targets), "targets", columns)
+        aims = rows_of(targets, "targets", columns).frame
         check_rows(aims, "targets", posterior.table.frame)
         for law in posterior.laws:
             aims = law.at_held(aims, "targets")
@@ -322,7 +322,7 @@ def choose_anchors(
         raise BayeslawError("say where the loss matters (targets=): a table or a grid.")
     else:
         planned = plan.run.row.assign(tokens=plan.chosen.tokens, replay=plan.chosen.replay)
-        aims = canonical(planned, "targets", columns)
+        aims = rows_of(planned, "targets", columns).frame
     joint, keep = joint_gaussian(fits, frame, aims, plan)
 
     def rates(picks: list[int]) -> Floats:

@@ -25,8 +25,8 @@ from bayeslaw.laws.steps import completed
 from bayeslaw.model import effects
 from bayeslaw.model.noise import LENGTH, correlation
 from bayeslaw.planning.result import Plan
-from bayeslaw.tables.table import LossTable, frame_of
-from bayeslaw.tables.validation import IDENTITY, OF_DOMAIN, canonical, check_rows, same_rows
+from bayeslaw.tables.table import Rows, rows_of
+from bayeslaw.tables.validation import IDENTITY, OF_DOMAIN, check_rows, same_rows
 
 MOST_JOINT_DRAWS = 4000
 """Most posterior draws used."""
@@ -76,16 +76,15 @@ def centred(values: Floats) -> Floats:
     return np.asarray((values - values.mean(0)) / np.sqrt(len(values) - 1))
 
 
-def candidate_rows(
-    posterior: Posterior | Pool, candidates: LossTable | pd.DataFrame
-) -> pd.DataFrame:
+def candidate_rows(posterior: Posterior | Pool, candidates: Rows | pd.DataFrame) -> pd.DataFrame:
     """Valid candidate rows that are not training rows of the posterior."""
     columns = [*posterior.columns]
-    frame = canonical(frame_of(candidates), "candidates", columns)
-    check_rows(frame, "candidates", posterior.table.frame)
+    rows = rows_of(candidates, "candidates", columns)
+    check_rows(rows.frame, rows.name, posterior.table.frame)
     for law in posterior.laws:
-        frame = law.at_held(frame, "candidates")
-        law.covariates(frame, "candidates")  # raises for rows with tokens = 0
+        rows = law.rows(rows)
+        law.covariates(rows)  # raises for rows with tokens = 0
+    frame = rows.frame
     levels = [level for member in posterior.members.values() for level in member.spec.effects]
     known = [*IDENTITY, *columns, *(effects.level(level).column for level in levels)]
     measured = same_rows(frame, posterior.table.frame, known).any(axis=1)
@@ -157,13 +156,13 @@ def joint_gaussian(
 
 
 def predicted_sd(
-    posterior: Posterior, rows: LossTable | pd.DataFrame, targets: LossTable | pd.DataFrame
+    posterior: Posterior, rows: Rows | pd.DataFrame, targets: Rows | pd.DataFrame
 ) -> Floats:
     """Predicted standard deviation of log loss at each target once `rows`, if any, are measured.
 
     The random effect of a target's size is included if the size has no training rows.
     """
-    aims = frame_of(targets)
+    aims = rows_of(targets, "targets").frame
     frame = candidate_rows(posterior, rows) if len(rows) else aims
     joint, _ = joint_gaussian([posterior], frame, aims)
     return np.sqrt(joint.variances(joint.run if len(rows) else []))

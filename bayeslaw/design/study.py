@@ -27,8 +27,8 @@ from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.steps import completed
 from bayeslaw.planning.planner import plan
 from bayeslaw.planning.result import Plan
-from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import ABSENT, COVARIATES, OF_DOMAIN, canonical
+from bayeslaw.tables.table import LossTable, rows_of
+from bayeslaw.tables.validation import ABSENT, COVARIATES, OF_DOMAIN
 
 DESIGNS = ("none", "random", "cheapest", "grid")
 
@@ -95,7 +95,9 @@ def anchor_value(
     now = plan(target=fits[0], source=fits[1], **planned)
     if not math.isfinite(now.atpp):
         raise BayeslawError(f"no plan now, so no budget that could fall: {now.binds}")
-    frames = [canonical(rows, f"anchors {name!r}", target.columns) for name, rows in sets.items()]
+    frames = [
+        rows_of(rows, f"anchors {name!r}", target.columns).frame for name, rows in sets.items()
+    ]
     rows, code = distinct_rows(frames, target.columns)
     losses = simulated_losses(fits, rows, simulations, seed)
     spent, calls = [], []
@@ -149,7 +151,7 @@ def _refitted_plan(
 ) -> tuple[float, float, float]:
     """ATPP and FLOPs of the plan after refits with measured losses, and the larger R-hat."""
     refits = (
-        refit(fit.spec, joined(fit.table, LossTable(rows, rows.iloc[:0])), seed)
+        refit(fit.spec, joined(fit.table, LossTable(rows)), seed)
         for fit, rows in zip(fits, measured, strict=True)
     )
     target, source = (fit.accepted(unconverged=True, beyond_evidence=True) for fit in refits)

@@ -57,7 +57,7 @@ class Objective:
 
     def __init__(self, law: Law, table: LossTable, delta: float) -> None:
         self.law, self.delta = law, delta
-        self.x = law.covariates(table, table.name)
+        self.x = law.covariates(table)
         self.at = law.reference_point(table)
         self.log_scale = float(np.log(table.loss).mean())
         self.observed: Floats = np.log(table.loss) - self.log_scale

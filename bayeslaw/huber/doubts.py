@@ -93,7 +93,7 @@ def _far_out(law: Law, table: LossTable, far: Bools) -> tuple[Bools, Floats]:
     """
     for _ in range(ROUNDS):
         others = Objective(law, subset(table, ~far), DELTA)
-        loss = law.loss(others.paper(_minimum(others)), law.covariates(table, table.name))
+        loss = law.loss(others.paper(_minimum(others)), law.covariates(table))
         residuals = np.asarray(np.log(table.loss) - np.log(loss))
         now = np.abs(_standardised(residuals, len(others.names), ~far)) > FAR
         if (now == far).all() or now.mean() > MOST_FAR:

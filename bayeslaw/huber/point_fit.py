@@ -22,8 +22,8 @@ from bayeslaw.laws.fits import FitOfLaw
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.steps import RATE_COLUMN, UNIQUE
-from bayeslaw.tables.table import LossTable, frame_of, is_synthetic
-from bayeslaw.tables.validation import COVARIATES, canonical, check_like_fitted, check_rows
+from bayeslaw.tables.table import LossTable, Rows, is_synthetic
+from bayeslaw.tables.validation import COVARIATES, check_units
 
 STARTS_PER_EXPONENT, POLISHED_PER_EXPONENT = 64, 3
 """Defaults of the starts that are screened and polished, for each exponent of the law."""
@@ -106,15 +106,15 @@ class PointFit(Showing, FitOfLaw):
         """Nothing: there are no draws that could fail a convergence check."""
         return ()
 
-    def predict(self, table: LossTable | pd.DataFrame) -> Floats:
-        """Predicted loss per row, nats per token; `TableError` as for `Posterior.latent`."""
-        if self.table is not None:
-            rows = canonical(frame_of(table), "rows", ())
-            check_like_fitted(rows, "rows", self.table.frame)
-        loss: Floats = self.law.loss(self.parameters, self.law.covariates(frame_of(table)))
-        return loss
+    def losses(self, rows: Rows) -> Floats:
+        """Loss per row, nats per token, shape (1, rows): that of the only draw."""
+        return np.atleast_2d(self.law.loss(self.parameters, self.law.covariates(rows)))
 
-    def span(self, table: LossTable | pd.DataFrame) -> Floats:
+    def predict(self, table: Rows | pd.DataFrame) -> Floats:
+        """Predicted loss per row, nats per token; `TableError` as for `Posterior.latent`."""
+        return np.asarray(self.losses(self.rows(table))[0])
+
+    def span(self, table: Rows | pd.DataFrame) -> Floats:
         """Least and greatest predicted loss of the starts that agree, nats per token.
 
         Returns
@@ -122,11 +122,11 @@ class PointFit(Showing, FitOfLaw):
         array, shape (2, rows)
             Both are `predict` if the fit has no other solutions.
         """
-        x = self.law.covariates(frame_of(table))
+        x = self.law.covariates(self.rows(table))
         losses = np.array([self.law.loss(p, x) for p in self._known])
         return np.array([losses.min(0), losses.max(0)])
 
-    def forecast(self, table: LossTable | pd.DataFrame) -> pd.DataFrame:
+    def forecast(self, table: Rows | pd.DataFrame) -> pd.DataFrame:
         """Predicted losses, and their range over the starts that agree.
 
         The range is no band. It contains losses that fits as good as this one predict; a
@@ -152,14 +152,15 @@ class PointFit(Showing, FitOfLaw):
         >>> point.forecast(rows.assign(params=1e10))["unique"].all().item()
         True
         """
+        rows = self.rows(table)
         if self.table is not None:
-            check_rows(canonical(frame_of(table), "rows", ()), "rows", self.table.frame)
-        lowest, highest = self.span(table)
-        frame = frame_of(table)
+            check_units(rows.frame, rows.name, self.table.frame)
+        lowest, highest = self.span(rows)
+        frame = table.frame if isinstance(table, Rows) else table
         if is_synthetic(self.table) and "synthetic" not in frame:
             frame = frame.assign(synthetic=True)
         return frame.assign(
-            prediction=self.predict(table),
+            prediction=self.predict(rows),
             lowest=lowest,
             highest=highest,
             unique=np.log(highest / lowest) < SAME_FORECAST,
@@ -340,7 +341,7 @@ def fit_huber(
         raise FitError(f"delta must be positive, not {delta!r}.")
     if bounds not in ("paper", "prior"):
         raise FitError(unknown("bounds", bounds, ("paper", "prior")))
-    law.check_fits(table, table.name)
+    law.check_fits(table)
     if len(table) < len(law.parameters):
         least = f"{len(law.parameters)}, one for each parameter"
         raise FitError(too_few(law, table, least))

@@ -19,8 +19,7 @@ from bayeslaw.laws.steps import Departure
 from bayeslaw.laws.terms import Array
 from bayeslaw.model import effects
 from bayeslaw.model.spec import Spec
-from bayeslaw.tables.table import LossTable, as_valid, frame_of
-from bayeslaw.tables.validation import canonical, check_like_fitted
+from bayeslaw.tables.table import LossTable, Rows
 
 EXTENSION = "extension_seed"
 """Setting of a posterior without losses; see `FittedLaw.extension_seed`."""
@@ -81,42 +80,39 @@ class FittedLaw(FitOfLaw):
         p = self.law.to_paper(q, self.at)
         return xr.Dataset({n: (("chain", "draw"), v) for n, v in p.items()}, self.draws.coords)
 
-    def latent(self, table: LossTable | pd.DataFrame) -> Floats:
+    def latent(self, table: Rows | pd.DataFrame) -> Floats:
+        """`losses` of a table or a grid, which are checked as by `rows`.
+
+        Unlike `forecast`, this works for a posterior that has not converged.
+        """
+        return self.losses(self.rows(table))
+
+    def losses(self, rows: Rows) -> Floats:
         """Noise-free loss per draw and row, nats per token, shape (draws, rows).
 
         The law's loss, times the exponential of the random effect of the row's size, if fitted.
-        Unlike `forecast`, this works for a posterior that has not converged. `TableError` if rows
-        are of a domain, a role, a rate or a kind that the fit does not know.
         """
-        # Whose values may have been changed since it was read, of a table as of a frame.
-        frame = canonical(frame_of(table), "rows", ())
-        check_like_fitted(frame, "rows", self.table.frame)
-        return self.latent_of(as_valid(frame))
-
-    def latent_of(self, rows: LossTable) -> Floats:
-        """`latent` of rows that are known to be valid."""
         # Sizes alone: the effects of a base and a run belong to a measurement.
         frame = self.law.at_held(rows.frame)
         of_sizes = effects.latent_effects(self.draws, self.spec.effects, frame)
         return self.law_loss(rows) * np.exp(of_sizes)
 
-    def law_loss(self, rows: LossTable | pd.DataFrame) -> Floats:
+    def law_loss(self, rows: Rows) -> Floats:
         """The law's loss per draw and row, without random effects, shape (draws, rows)."""
         law, q = self.extended(rows)
         loss: Floats = law.loss(law.amounts(q, self.at), self.covariates(rows), self.at)
         return loss
 
-    def predict(self, table: LossTable | pd.DataFrame) -> Floats:
+    def predict(self, table: Rows | pd.DataFrame) -> Floats:
         """Central loss per row, nats per token: the posterior median of the latent loss."""
         self.require_converged()
         return np.median(self.latent(table), axis=0)
 
-    def extended(self, rows: LossTable | pd.DataFrame) -> tuple[Law, dict[str, Floats]]:
+    def extended(self, rows: Rows) -> tuple[Law, dict[str, Floats]]:
         """The law and its `values`, with discrepancy parameters that only some rows need."""
-        frame = rows.frame if isinstance(rows, LossTable) else canonical(rows, "rows", ())
         q = self.values() | self.steps()
         return self.spec.discrepancy.extend(
-            self.law_with_knots, q, self.at, frame, self.extension_seed
+            self.law_with_knots, q, self.at, rows, self.extension_seed
         )
 
     def medians(self, law: Law, q: Mapping[str, Floats]) -> dict[str, Floats]:
@@ -149,11 +145,11 @@ class FittedLaw(FitOfLaw):
         parts = zip(lengths, np.split(moves, ends), strict=True)
         return middle | {name: middle[name] + move for (name, _), move in parts}
 
-    def covariates(self, rows: LossTable | pd.DataFrame) -> dict[str, Array]:
+    def covariates(self, rows: Rows) -> dict[str, Array]:
         """The law's covariates of some rows, shape (rows,) or (draws, rows)."""
         x, departure = self.law.covariates(rows), self.law.step(Departure)
         bases = departure.bases if departure else None
-        frame = self.law.at_held(frame_of(rows))
+        frame = self.law.at_held(rows.frame)
         if bases is None or not (unknown := bases.unknown(frame)).any():
             return x
         # Losses of bases that are not known are drawn from the laws of bases, the same every time.

@@ -228,7 +228,7 @@ def _fit_pool(
     if len({*names}) < len(names):
         raise LawError(f"pool {name}: a law is in it twice: {', '.join(names)}.")
     for law in loaded:  # before the first fit, so that nobody waits for the error of the last
-        for_table(law, table).check_fits(table, table.name)
+        for_table(law, table).check_fits(table)
     specs = {law.name: specify(law, table, settings) for law in loaded}
     return Pool(_examined(specs, table, settings), name=name)
 
@@ -238,7 +238,7 @@ def _examined(
 ) -> dict[str, Posterior]:
     """Posteriors of specs, once the table has been examined, by the law of the first."""
     for spec in specs.values():
-        spec.law.check_fits(table, table.name)
+        spec.law.check_fits(table)
     first = next(iter(specs.values()))
     examine(first.law.without_discrepancy, table, skewed=first.likelihood.kind == "skewed")
     return {of: fit_spec(spec, table, settings) for of, spec in specs.items()}
@@ -377,7 +377,7 @@ def joined(table: LossTable, rows: LossTable | None) -> LossTable:
         role = roles.pop() if len(roles) == 1 else None
         frames = [frame if "role" in frame else frame.assign(role=role) for frame in frames]
     frame = pd.concat(frames, ignore_index=True)
-    return LossTable(frame, table.baselines, table.name)
+    return LossTable(frame, table.name, table.baselines)
 
 
 def labelled_draws(data: Data, draws: xr.Dataset) -> xr.Dataset:

@@ -23,7 +23,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.covariates import Covariate
 from bayeslaw.tables.hull import warn_beyond
-from bayeslaw.tables.table import LossTable, frame_of
+from bayeslaw.tables.table import LossTable, Rows, rows_of
 from bayeslaw.tables.validation import labels_of
 
 POOLS = {"adaptation": ("form1n", "transfer")}
@@ -220,28 +220,38 @@ class Pool(Showing):
             place = np.flatnonzero(owner[wanted] == k)
             yield fit, draw[wanted[place]], place
 
-    def latent(self, table: LossTable | pd.DataFrame) -> Floats:
+    def rows(self, rows: Rows | pd.DataFrame, name: str = "rows") -> Rows:
+        """Rows that all members know the losses of; see `Posterior.rows`."""
+        for fit in self.members.values():
+            rows = fit.rows(rows, name)
+        return rows_of(rows)
+
+    def latent(self, table: Rows | pd.DataFrame) -> Floats:
+        """`losses` of a table or a grid, which are checked as by `rows`."""
+        return self.losses(self.rows(table))
+
+    def losses(self, rows: Rows) -> Floats:
         """Noise-free loss per draw and row, nats per token, shape (draws, rows)."""
-        losses = np.empty((self.count, len(frame_of(table))))
+        losses = np.empty((self.count, len(rows)))
         for fit, draws, places in self.by_member():
-            losses[places] = fit.latent(table)[draws]
+            losses[places] = fit.losses(rows)[draws]
         return losses
 
-    def predict(self, table: LossTable | pd.DataFrame) -> Floats:
+    def predict(self, table: Rows | pd.DataFrame) -> Floats:
         """Central loss per row, nats per token: the median of the latent loss."""
         self.require_converged()
         return np.median(self.latent(table), axis=0)
 
     def forecast(
-        self, table: LossTable | pd.DataFrame, *, kind: str = "predictive", seed: int = 0
+        self, table: Rows | pd.DataFrame, *, kind: str = "predictive", seed: int = 0
     ) -> StackedForecast:
         """Forecast the loss of each row by the mixture of the members; see `Posterior.forecast`."""
-        fits = self.members
+        fits, rows = self.members, self.rows(table, "grid")
         # Less than half a draw: a law that gets none need not converge, nor be forecast.
         least = 0.5 / min(fit.draws.sizes["draw"] for fit in fits.values())
         parts = {
             # Members would warn of the same rows; the pool warns once, below.
-            name: fits[name].accepted(beyond_evidence=True).forecast(table, kind=kind, seed=seed)
+            name: fits[name].accepted(beyond_evidence=True).forecast(rows, kind=kind, seed=seed)
             for name, weight in self.weights.items()
             if weight > least
         }
@@ -259,8 +269,7 @@ class Pool(Showing):
             taken.append(draws.assign_coords(law=("draw", [name] * size)))
         first = min(parts.values(), key=lambda part: part.convergence.ok)  # one that failed, if any
         if not self.accepts_beyond:
-            name = table.name if isinstance(table, LossTable) else "grid"
-            warn_beyond(self.table, first.frame, self.about, name)
+            warn_beyond(self.table, first.frame, self.about, rows.name)
         return StackedForecast(
             draws=xr.concat(taken, "draw", coords="minimal", compat="override", join="override"),
             frame=first.frame,

@@ -24,8 +24,8 @@ from bayeslaw.model import effects
 from bayeslaw.model.building import build
 from bayeslaw.model.spec import make_data, make_spec
 from bayeslaw.tables.hull import warn_beyond
-from bayeslaw.tables.table import LossTable, as_valid, frame_of
-from bayeslaw.tables.validation import COLUMNS, canonical, check_rows
+from bayeslaw.tables.table import LossTable, Rows
+from bayeslaw.tables.validation import COLUMNS, check_units
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,7 +65,7 @@ class Posterior(Showing, FittedLaw):
         return fit
 
     def forecast(
-        self, table: LossTable | pd.DataFrame, *, kind: str = "predictive", seed: int = 0
+        self, table: Rows | pd.DataFrame, *, kind: str = "predictive", seed: int = 0
     ) -> Forecast:
         """Forecast the loss of each row of a table or grid.
 
@@ -96,12 +96,10 @@ class Posterior(Showing, FittedLaw):
         if kind not in KINDS:
             raise LawError(unknown("kind of forecast", kind, KINDS))
         self.require_converged()
-        # A table's columns were named when it was read; a frame may call them N and D.
-        name = table.name if isinstance(table, LossTable) else "grid"
-        frame = canonical(frame_of(table), name, ())
-        check_rows(frame, name, self.table.frame)
-        frame = self.law.at_held(frame, name)
-        loss = self.latent_of(as_valid(frame, name))
+        rows = self.rows(table, "grid")
+        frame, name = rows.frame, rows.name
+        check_units(frame, name, self.table.frame)
+        loss = self.losses(rows)
         if kind == "predictive":
             residuals = residual_draws(self, frame, np.random.default_rng(seed))
             with np.errstate(over="ignore"):  # infinite under a posterior that the data do not hold
@@ -308,7 +306,7 @@ class Plots:
 
     posterior: Posterior
 
-    def forecast(self, rows: LossTable | pd.DataFrame, *, seed: int = 0) -> "Figure":
+    def forecast(self, rows: Rows | pd.DataFrame, *, seed: int = 0) -> "Figure":
         """Forecast against tokens, with bands."""
         return _drawn("forecast", self.posterior, rows, seed=seed)
 
@@ -316,7 +314,7 @@ class Plots:
         """Fitted curves on the training rows."""
         return _drawn("in_sample", self.posterior, seed=seed)
 
-    def overview(self, rows: LossTable | pd.DataFrame, *, seed: int = 0) -> "Figure":
+    def overview(self, rows: Rows | pd.DataFrame, *, seed: int = 0) -> "Figure":
         """Fitted runs, law and forecasts by compute and tokens."""
         return _drawn("overview", self.posterior, rows, seed=seed)
 

@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.model import effects, noise
-from bayeslaw.tables.table import LossTable, frame_of
+from bayeslaw.tables.table import LossTable, Rows
 
 LAST_ERROR = "last_error"
 """Name of the residuals of `last_errors` in draws that travel without the training losses."""
@@ -27,7 +27,7 @@ SCORE_STEP = 1e-6
 def residual(fit: FittedLaw, table: LossTable, levels: tuple[str, ...] = ()) -> Floats:
     """Measured minus latent log loss, and minus fitted effects of training rows, (draws, rows)."""
     fitted = effects.draw(fit.draws, levels, table.frame, None, training=True)
-    return np.asarray(np.log(table.loss) - np.log(fit.latent(table)) - fitted)
+    return np.asarray(np.log(table.loss) - np.log(fit.losses(table)) - fitted)
 
 
 def log_likelihood(fit: FittedLaw) -> Floats:
@@ -206,17 +206,12 @@ def response(fit: FittedLaw, frame: pd.DataFrame) -> Floats:
     up, down = (density(fit, rows, residuals + sign * SCORE_STEP) for sign in (1, -1))
     # Differences, since a likelihood of one's own gives no derivative.
     score = (up - down) / (2 * SCORE_STEP) @ (index[:, None] == np.arange(len(sizes)))
-    log_loss = np.log(fit.latent(frame))
+    log_loss = np.log(fit.losses(Rows(frame)))
     return np.asarray((log_loss - log_loss.mean(0)).T @ (score - score.mean(0)) / len(score))
 
 
 def residual_draws(
-    fit: FittedLaw,
-    table: LossTable | pd.DataFrame,
-    rng: np.random.Generator,
-    *,
-    training: bool = False,
+    fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator, *, training: bool = False
 ) -> Floats:
     """Predictive draws of measured minus latent log loss: noise and effects, (draws, rows)."""
-    frame = frame_of(table)
     return error_draws(fit, frame, rng) + group_effects(fit, frame, rng, training=training)

@@ -177,7 +177,7 @@ def _arguments(tree: xr.DataTree) -> dict[str, Any]:
     if baselines.empty:  # whose columns have no type
         baselines = rows.iloc[:0]
     about = meta["table"]
-    table = LossTable(rows, baselines, about["name"], about.get("selection", ""))
+    table = LossTable(rows, about["name"], baselines, about.get("selection", ""))
     if table.sha256 != about["sha256"]:
         raise ValueError("its table is not the one that was fitted")
     for walk in spec.law.over(spec.law.covariates(table), meta["at"]).walks:
@@ -208,7 +208,7 @@ def to_datatree(fit: FittedLaw, *, seed: int = 0, prior: int = 1000) -> xr.DataT
     def drawn(values: Floats, shape: tuple[int, int] = shape) -> xr.Dataset:
         return xr.Dataset({OBSERVED: (("chain", "draw", "row"), values.reshape(*shape, -1))}, rows)
 
-    latent = np.log(fit.latent(frame))
+    latent = np.log(fit.losses(fit.table))
     improper = [name for name, p in fit.spec.priors.items() if not p.proper]
     groups_of = [effects.level(name).column for name in fit.spec.effects]
     known = [c for c in dict.fromkeys((*COVARIATES, *fit.columns, *groups_of)) if c in frame]

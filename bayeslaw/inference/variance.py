@@ -20,6 +20,7 @@ from bayeslaw.inference.residuals import error_draws, new_size_effects
 from bayeslaw.laws.terms import Values
 from bayeslaw.model import effects
 from bayeslaw.model.effects import BASE, SIZE
+from bayeslaw.tables.table import Rows
 
 PARTS = ("law", "parameters", "discrepancy", "size", "base", "run", "noise")
 """Sources of variance: which law of a pool is right, its parameters and discrepancy, the effects of
@@ -30,7 +31,8 @@ def latent_parts(
     fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator | None
 ) -> dict[str, Floats]:
     """Parts of the latent log loss that vary, each (draws, rows); without `rng`, no new sizes."""
-    plain, x = fit.law.without_discrepancy, fit.covariates(frame)
+    plain, rows = fit.law.without_discrepancy, Rows(frame)
+    x = fit.covariates(rows)
     p, shape = plain.amounts(fit.values(), fit.at), (fit.count, len(frame))
     # Losses of bases that are not known are drawn, so that some covariates vary.
     middle = {name: np.median(v, axis=0) if np.ndim(v) > 1 else v for name, v in x.items()}
@@ -40,7 +42,7 @@ def latent_parts(
 
     with np.errstate(invalid="ignore", divide="ignore"):
         law, of_bases = log_loss(middle), log_loss(x)
-        drifting = np.log(fit.law_loss(frame))
+        drifting = np.log(fit.law_loss(rows))
     sizes = effects.latent_effects(fit.draws, fit.spec.effects, frame)
     return {
         "parameters": law,

@@ -3,8 +3,12 @@
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
+import pandas as pd
+
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.covariates import Covariate
+from bayeslaw.tables.table import LossTable, Rows
+from bayeslaw.tables.validation import check_like_fitted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +23,10 @@ class FitOfLaw:
         @property
         def law(self) -> Law:
             """The law that was fitted."""
+
+        @property
+        def table(self) -> LossTable | None:
+            """The training table."""
 
     @property
     def first(self) -> Self:
@@ -44,6 +52,27 @@ class FitOfLaw:
     def name(self) -> str:
         """What the fit is called in messages."""
         return self.law.name
+
+    def rows(self, rows: Rows | pd.DataFrame, name: str = "rows") -> Rows:
+        """Rows that the fit knows the losses of, with all that its law reads.
+
+        Parameters
+        ----------
+        rows : Rows or DataFrame
+            Such as a `bayeslaw.LossTable` or a grid; a loss is not needed.
+        name : str
+            Of a frame in messages.
+
+        Raises
+        ------
+        TableError
+            If a covariate is missing or invalid, or rows are of a domain, a role, a rate or a kind
+            that the fit does not know.
+        """
+        known = self.law.rows(rows, name)
+        if self.table is not None:
+            check_like_fitted(known.frame, known.name, self.table.frame)
+        return known
 
     def accepted(self, *, unconverged: bool = False, beyond_evidence: bool = False) -> Self:
         """The same fit, to be used in spite of what is accepted.

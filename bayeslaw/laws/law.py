@@ -31,8 +31,7 @@ from bayeslaw.laws.priors import FLOOR, NOISE, Prior, floor_with
 from bayeslaw.laws.steps import SHARE_OFFSET, STEPS, Step, total
 from bayeslaw.laws.terms import COLUMN, ORIGIN, Array, Term, Values, column_of
 from bayeslaw.tables.covariates import TABLE, Covariate
-from bayeslaw.tables.table import LossTable, frame_of, is_synthetic
-from bayeslaw.tables.validation import canonical, numeric
+from bayeslaw.tables.table import LossTable, Rows, is_synthetic, rows_of
 
 REPLAY_CLIP = 1e-9
 """The paper clips r to [REPLAY_CLIP, 1 - REPLAY_CLIP]."""
@@ -402,7 +401,19 @@ class Law:
 
     # -- covariates ---------------------------------------------------------------------------
 
-    def covariates(self, rows: LossTable | pd.DataFrame, name: str = "table") -> dict[str, Array]:
+    def rows(self, rows: Rows | pd.DataFrame, name: str = "rows") -> Rows:
+        """Rows with all columns that the law reads, also those that it holds.
+
+        Raises
+        ------
+        TableError
+            If a column that the law needs is missing or invalid, or a row has another value of a
+            held column.
+        """
+        rows = rows_of(rows, name, self.needs, self.declared)
+        return replace(rows, frame=self.at_held(rows.frame, rows.name)) if self.held else rows
+
+    def covariates(self, rows: Rows | pd.DataFrame) -> dict[str, Array]:
         """Logarithms of the covariates, each of shape (rows,).
 
         The replay ratio is there itself as well, and a covariate that is not logged only so.
@@ -410,11 +421,12 @@ class Law:
         Raises
         ------
         TableError
-            If a column the law needs is missing, or a row has tokens = 0.
+            As `rows`, or if a row has tokens = 0.
         """
-        frame = self.at_held(self._valid(rows, name), name)
+        known = self.rows(rows)
+        frame = known.frame
         if (frame["tokens"] == 0).any():
-            raise TableError(f"{name}: the law {self.name} has no value at tokens = 0.")
+            raise TableError(f"{known.name}: the law {self.name} has no value at tokens = 0.")
         x = self._logs(frame)
         for step in self.steps:
             x |= step.covariates(frame, self.token_unit)
@@ -451,16 +463,17 @@ class Law:
                 )
         return frame.assign(**{c: v for c, v in self.held.items() if c not in frame})
 
-    def reference_point(self, rows: LossTable | pd.DataFrame) -> dict[str, float]:
+    def reference_point(self, rows: Rows | pd.DataFrame) -> dict[str, float]:
         """Logarithms of the covariates at the reference point of a training table.
 
         Geometric means, except of r and what else is not logged: arithmetic ones. No data repeat
         there.
         """
-        frame, x = self._valid(rows), self.of_deviations(self.covariates(rows))
+        rows = self.rows(rows)
+        x = self.of_deviations(self.covariates(rows))
         at = {name: float(values.mean()) for name, values in x.items()}
         if "replay" in self.columns:
-            mean = np.array([frame["replay"].mean()])
+            mean = np.array([rows.frame["replay"].mean()])
             at |= {name: float(values[0]) for name, values in self.shares(mean).items()}
         return at
 
@@ -473,9 +486,10 @@ class Law:
         point = {**point, **self.held}
         return {c: point[c] for c in dict.fromkeys((*TABLE, *point)) if c in point}
 
-    def check_fits(self, rows: LossTable | pd.DataFrame, name: str = "table") -> None:
+    def check_fits(self, rows: Rows | pd.DataFrame) -> None:
         """Raise `TableError` unless the rows are one domain in which every covariate varies."""
-        frame = self._valid(rows, name)
+        known = self.rows(rows)
+        frame, name = known.frame, known.name
         domains = frame["domain"].dropna().unique().tolist() if "domain" in frame else []
         if len(domains) > 1:
             raise TableError(
@@ -490,13 +504,6 @@ class Law:
                     f"but the law {self.name} has a term in it; "
                     "choose a law without it or rows where it varies."
                 )
-
-    def _valid(self, rows: LossTable | pd.DataFrame, name: str = "table") -> pd.DataFrame:
-        frame, known = frame_of(rows), False
-        if isinstance(rows, LossTable):  # it was validated when it was made
-            name, known = rows.name, len(rows) > 0 and {*self.columns} <= {*frame}
-        # No table knows the covariates that a law declares.
-        return numeric(frame if known else canonical(frame, name, self.needs), self.declared, name)
 
     def shares(self, replay: Array) -> dict[str, Array]:
         """Covariates of replay ratios."""

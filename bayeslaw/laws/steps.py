@@ -20,7 +20,7 @@ from bayeslaw.common.errors import TableError
 from bayeslaw.laws.deviations import CORE, START, WHOLE, Deviation, Linear
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Array, Values, tex
-from bayeslaw.tables.table import as_valid
+from bayeslaw.tables.table import Rows
 from bayeslaw.tables.validation import ABSENT, BASE_LOSSES, label_texts
 
 BASE_COLUMNS = ["params", "ptpp", *BASE_LOSSES]
@@ -79,7 +79,7 @@ class Bases:
         """
         measured, x = (
             np.log(self._losses(frame)),
-            self.law.covariates(as_valid(total_tokens(frame))),
+            self.law.covariates(Rows(total_tokens(frame))),
         )
         expected = np.log([self.law.loss(self.parameters[column], x) for column in BASE_LOSSES])
         drawn = expected if noise is None else expected + np.moveaxis(noise, 0, -2)
@@ -557,6 +557,6 @@ def total_tokens(frame: pd.DataFrame) -> pd.DataFrame:
 
 def log_slopes(law: LossLaw, p: Mapping[str, float], rows: pd.DataFrame) -> Floats:
     """Derivatives of log loss by a law's parameters, shape (parameters, rows)."""
-    x = law.covariates(as_valid(rows))
+    x = law.covariates(Rows(rows))
     by, loss = law.gradient(p, x), law.loss(p, x)
     return np.stack([np.broadcast_to(by[name], loss.shape) / loss for name in law.parameters])

@@ -12,7 +12,6 @@ from itertools import combinations_with_replacement
 from typing import ClassVar
 
 import numpy as np
-import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import AUTO
@@ -23,7 +22,7 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.steps import KAPPA, Coupling, Departure
 from bayeslaw.laws.terms import SYMBOLS, Values, column_of, symbol_of
-from bayeslaw.tables.table import as_valid
+from bayeslaw.tables.table import Rows
 
 
 class Discrepancy(ABC):
@@ -43,17 +42,16 @@ class Discrepancy(ABC):
         """The law with the discrepancy's parameters, their priors and bounds."""
 
     def extend(
-        self, law: Law, q: Mapping[str, Floats], at: Values, frame: pd.DataFrame, seed: int
+        self, law: Law, q: Mapping[str, Floats], at: Values, rows: Rows, seed: int
     ) -> tuple[Law, dict[str, Floats]]:
         """The law and its draws, with parameters that only rows beyond the training rows need.
 
         By default these are steps of random walks: the law gets knots as far as the rows reach,
         with steps from their prior. A knot has the same steps for all rows to which it matters. A
         discrepancy with other such parameters draws them here, in the same way for the same `seed`.
-        Draws `q` have shape (draws, 1), steps (draws, 1, knots); `at` is the reference point, and
-        `frame` has been validated.
+        Draws `q` have shape (draws, 1), steps (draws, 1, knots); `at` is the reference point.
         """
-        drawn, knots = dict(q), law.knots(law.covariates(as_valid(frame)), at)
+        drawn, knots = dict(q), law.knots(law.covariates(rows), at)
         for walk in law.walks:
             reached = knots[walk.steps]
             fitted, steps = walk.knots or reached, q[walk.steps]

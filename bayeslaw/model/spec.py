@@ -147,8 +147,8 @@ def make_data(spec: Spec, table: LossTable, *, at: Mapping[str, float] | None = 
     of_rows = {name: labels(table.frame, name) for name in spec.effects}
     groups = {name: np.unique(names) for name, names in of_rows.items()}
     law = spec.law
-    law.check_fits(table, table.name)
-    x, at = law.covariates(table, table.name), at or law.reference_point(table)
+    law.check_fits(table)
+    x, at = law.covariates(table), at or law.reference_point(table)
     return Data(
         spec=spec,
         law=law.over(x, at),

@@ -29,7 +29,7 @@ from bayeslaw.model import effects
 from bayeslaw.planning.grid import Curve, LawDraws
 from bayeslaw.planning.problem import Deviations
 from bayeslaw.tables.hull import MEASURED_DECADES, evidence, farthest, locate, of_measured
-from bayeslaw.tables.table import grid
+from bayeslaw.tables.table import Rows, grid
 from bayeslaw.tables.validation import COVARIATES
 
 NEW_BASE = "new"
@@ -142,7 +142,7 @@ def _lowest_budget(fit: Fit, params: float) -> float:
 def _point(fit: PointFit, run: PlannedRun) -> LawDraws:
     law, unique = fit.law, run.unique_tokens if fit.law.step(Repetition) else None
     p = {name: np.array([float(value)]) for name, value in fit.parameters.items()}
-    x = law.covariates(run.row) if law.step(Departure) else {}
+    x = law.covariates(Rows(run.row)) if law.step(Departure) else {}
     base = {name: x[name] for name in BASE_COVARIATES if name in x}
     return LawDraws(_planned(law, unique), p, ORIGIN, base, unique)
 
@@ -165,11 +165,11 @@ def _draws(
     tokens = run.params * np.exp(np.repeat(extent, 2))
     held = law.held.get("replay")
     ratios = [0.0, 1.0] * 2 if held is None else [held] * 4
-    law, values = fit.extended(row.loc[[0] * 4].assign(tokens=tokens, replay=ratios))
+    law, values = fit.extended(Rows(row.loc[[0] * 4].assign(tokens=tokens, replay=ratios)))
     effect = effects.latent_effects(fit.draws, fit.spec.effects, row)[:, 0]
     if seed is not None:
         effect = effect + new_size_effects(fit, row, np.random.default_rng(seed))[:, 0]
-    x = fit.covariates(row) if law.step(Departure) else {}
+    x = fit.covariates(Rows(row)) if law.step(Departure) else {}
     base = {n: np.broadcast_to(x[n][..., 0], fit.count) for n in BASE_COVARIATES if n in x}
     if median:
         values = fit.medians(law, values)

@@ -49,7 +49,7 @@ from bayeslaw.planning.problem import (
 )
 from bayeslaw.planning.result import INFEASIBLE, Choice, Plan, cheapest, choice_at, replay_ratios
 from bayeslaw.tables.hull import TOO_FAR
-from bayeslaw.tables.table import is_synthetic, of_domains
+from bayeslaw.tables.table import Rows, is_synthetic, of_domains
 from bayeslaw.tables.validation import check_units, label_texts
 
 MOST_DRAWS = 4000
@@ -594,7 +594,7 @@ def baseline_draws(
     losses = np.empty(source.count)
     for fit, draws, at in source.by_member():
         if fit.law.step(Departure):
-            start = np.broadcast_to(fit.covariates(row)["start"][..., 0], fit.count)
+            start = np.broadcast_to(fit.covariates(Rows(row))["start"][..., 0], fit.count)
         else:
             drawn = known.draws(row, fit.count, [int(rng.integers(2**32))])
             start = known.logs(row, drawn)[0][:, 0]

@@ -45,8 +45,8 @@ from bayeslaw.plots.style import (
     style,
 )
 from bayeslaw.tables.hull import BEYOND_PREFIX, EXTRAPOLATION, PROJECTION, farthest, locate
-from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import COVARIATES, canonical
+from bayeslaw.tables.table import Rows, rows_of
+from bayeslaw.tables.validation import COVARIATES
 
 CROSS: Look = {"ls": "", "marker": "x", "ms": 9, "mew": 1, "color": INK}  # outside its 90 % band
 POINTS = 25  # of a curve
@@ -70,7 +70,7 @@ NEAR_LOG_FLOPS = 0.1  # difference of log FLOPs up to which a row is drawn besid
 type Cell = Mapping[str, float]  # values of covariates that select a panel or a line
 
 
-def forecast(fit: Fit, rows: LossTable | pd.DataFrame, *, seed: int = 0) -> Figure:
+def forecast(fit: Fit, rows: Rows | pd.DataFrame, *, seed: int = 0) -> Figure:
     """Posterior predictive loss against tokens, with 50 and 90 % bands, or that of a point fit.
 
     The figure has a panel per model size, a line per replay ratio, and a row of panels per
@@ -124,8 +124,8 @@ def in_sample(fit: Fit, *, seed: int = 0) -> Figure:
     return _curves(fit, rows, ("replay", "ptpp", *_own(fit)), seed)
 
 
-def _frame(fit: Fit, rows: LossTable | pd.DataFrame) -> pd.DataFrame:
-    return rows.frame if isinstance(rows, LossTable) else canonical(rows, "grid", fit.columns)
+def _frame(fit: Fit, rows: Rows | pd.DataFrame) -> pd.DataFrame:
+    return rows_of(rows, "grid", fit.columns).frame
 
 
 def _own(fit: Fit) -> list[str]:
@@ -305,7 +305,7 @@ def _handles(kinds: list[Cell], points: pd.DataFrame, fit: Fit) -> list[Artist]:
 
 
 @style()
-def overview(fit: Posterior | Pool, rows: LossTable | pd.DataFrame, *, seed: int = 0) -> Figure:
+def overview(fit: Posterior | Pool, rows: Rows | pd.DataFrame, *, seed: int = 0) -> Figure:
     """Loss against compute and against tokens: fitted runs, the law, bands and measured losses.
 
     Dots are fitted runs, coloured by model size; lines are the law's median through them. Forecast
@@ -373,7 +373,7 @@ def _law_curve(fit: Posterior | Pool, path: pd.DataFrame, seed: int) -> pd.DataF
     tokens = np.geomspace(path["tokens"].min(), path["tokens"].max(), OVERVIEW_POINTS)
     known = [c for c in (*fit.columns, "base", UNIQUE, ANNEALED) if c in path and c != "tokens"]
     fixed = {name: path[name].iloc[0] for name in known}
-    rows = canonical(pd.DataFrame(fixed | {"tokens": tokens}), "grid", fit.columns)
+    rows = rows_of(pd.DataFrame(fixed | {"tokens": tokens}), "grid", fit.columns).frame
     forecast = fit.accepted(beyond_evidence=True).forecast(rows, seed=seed)
     return _with_compute(forecast.frame.assign(median=forecast.median))
 

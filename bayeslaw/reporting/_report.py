@@ -31,8 +31,8 @@ from bayeslaw.planning.result import Plan
 from bayeslaw.plots.style import axis_label
 from bayeslaw.reporting.pages import Page, Picture, formula, picture, rendered
 from bayeslaw.tables.hull import in_words, locate
-from bayeslaw.tables.table import LossTable, is_synthetic
-from bayeslaw.tables.validation import COVARIATES, canonical, label_texts
+from bayeslaw.tables.table import LossTable, Rows, is_synthetic, rows_of
+from bayeslaw.tables.validation import COVARIATES, label_texts
 
 MEANINGS = {
     "huber_log": "mean Huber loss of log residuals, threshold .02",
@@ -145,7 +145,7 @@ class _Results:
 @step("report: forecasts and figures")
 def report(
     fit: Posterior | Pool,
-    rows: LossTable | pd.DataFrame,
+    rows: Rows | pd.DataFrame,
     *,
     train: str | None = None,
     test: str | None = None,
@@ -193,8 +193,8 @@ def report(
         If `rows` lack a covariate of the law.
     """
     if not isinstance(rows, LossTable):
-        rows = canonical(rows, "rows", ())
-        rows = LossTable(rows, rows.iloc[:0], "rows")
+        valid = rows_of(rows)
+        rows = LossTable(valid.frame, valid.name)
     train, test = train or fit.table.selection, test or rows.selection
     # The verdict of the check, at the top, says how far the rows lie.
     fc = fit.accepted(beyond_evidence=True).forecast(rows, seed=seed)
@@ -416,7 +416,7 @@ def _figures(of: _Results) -> list[Drawing]:
     ]
     # In N and D alone, the overview has all that the panels by size would show.
     if set(fit.columns) - {"params", "tokens"}:
-        residual = np.log(fit.table.loss / np.median(fit.latent(fit.table), 0))
+        residual = np.log(fit.table.loss / np.median(fit.losses(fit.table), 0))
         fitted = f"Fitted curves through {len(fit.table)} training losses. Root mean square "
         fitted += f"residual {100 * np.sqrt(np.mean(residual**2)):.2g} %."
         forecast = f"Loss against tokens by model size. {words}"
@@ -508,7 +508,7 @@ def _provenance(of: _Results, command: str | None) -> Shown:
     laws = [f"{m.law.name}: {m.law.title}. {m.law.reference}" for m in members]
     seeds = ", ".join(dict.fromkeys(str(m.settings.get("seed", UNKNOWN)) for m in members))
     versions = members[0].settings.get("versions", {})
-    sha256 = LossTable(of.rows, of.rows.iloc[:0]).sha256
+    sha256 = LossTable(of.rows).sha256
     facts = {
         "command": command or "bayeslaw.report, from Python",
         "data": table.name,

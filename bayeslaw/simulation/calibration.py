@@ -220,7 +220,7 @@ def _labelled(law: Law, values: Mapping[str, list[float]], label: str, role: str
 
 
 def _table(rows: pd.DataFrame, loss: Floats | float) -> LossTable:
-    return LossTable(rows.assign(loss=loss, synthetic=True), rows.iloc[:0], "synthetic")
+    return LossTable(rows.assign(loss=loss, synthetic=True), "synthetic")
 
 
 def _prior(

@@ -20,8 +20,7 @@ from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.terms import ORIGIN
-from bayeslaw.tables.table import LossTable, check_role, from_frame, grid
-from bayeslaw.tables.validation import canonical
+from bayeslaw.tables.table import LossTable, Rows, check_role, from_frame, grid, rows_of
 
 if TYPE_CHECKING:
     from bayeslaw.planning.result import Plan
@@ -81,8 +80,8 @@ def simulate(
     if role is not None:
         check_role(role)
         design = design.assign(role=role)
-    named = canonical(design, "design", ())
-    law = for_table(load_law(law), LossTable(named, named.iloc[:0], "design"), whole=True)
+    rows = rows_of(design, "design")
+    law = for_table(load_law(law), LossTable(rows.frame, rows.name), whole=True)
     if not 0 <= sigma < np.inf:
         raise BayeslawError(f"sigma={sigma:g}: give a standard deviation of log loss, 0 or more.")
     for parameter in truth:
@@ -91,7 +90,7 @@ def simulate(
     if missing := [parameter for parameter in law.parameters if parameter not in truth]:
         raise LawError(f"law {law.name}: no value for {', '.join(missing)}.")
     with np.errstate(all="ignore"):
-        loss = law.loss(truth, law.covariates(design, "design"))
+        loss = law.loss(truth, law.covariates(rows))
     if not (np.isfinite(loss) & (loss > 0)).all():
         raise LawError(
             f"law {law.name}: these parameters give a loss that is not positive and finite."
@@ -133,12 +132,12 @@ class World:
         cells["tokens"] = cells["params"] * cells.pop("atpp")
         return cells
 
-    def loss(self, domain: str, frame: pd.DataFrame) -> Floats:
-        """True loss of a domain per row of `frame`, nats per token."""
+    def loss(self, domain: str, rows: Rows | pd.DataFrame) -> Floats:
+        """True loss of a domain per row, nats per token."""
         if domain not in self.laws:
             raise BayeslawError(unknown("domain", domain, self.laws))
         law = self.laws[domain]
-        loss: Floats = law.loss(self.truth[domain], law.covariates(frame))
+        loss: Floats = law.loss(self.truth[domain], law.covariates(rows_of(rows)))
         return loss
 
     def baseline(self, params: float | None = None, ptpp: float | None = None) -> float:

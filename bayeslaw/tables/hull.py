@@ -16,8 +16,8 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError, TableWarning, accept, unknown
 from bayeslaw.common.formatting import listed
 from bayeslaw.tables.covariates import TABLE, Columns, about
-from bayeslaw.tables.table import LossTable, as_valid
-from bayeslaw.tables.validation import COVARIATES, canonical, check_positive, numeric
+from bayeslaw.tables.table import LossTable, Rows, rows_of
+from bayeslaw.tables.validation import COVARIATES, check_positive, numeric
 
 INTERPOLATION, EXTRAPOLATION, PROJECTION = "interpolation", "extrapolation", "projection"
 INSIDE_DECADES = 0.0022
@@ -37,8 +37,8 @@ TOO_FAR = 2.0
 
 
 def locate(
-    train: LossTable | pd.DataFrame,
-    rows: LossTable | pd.DataFrame,
+    train: Rows | pd.DataFrame,
+    rows: Rows | pd.DataFrame,
     columns: Columns | None = None,
 ) -> pd.DataFrame:
     """Where rows lie with respect to training rows, and how many decades outside.
@@ -88,7 +88,7 @@ def locate(
     """
     frames = []
     for table, name in ((train, "training rows"), (rows, "rows")):
-        frames.append(table.frame if isinstance(table, LossTable) else canonical(table, name, ()))
+        frames.append(rows_of(table, name).frame)
         if "tokens" in frames[-1]:
             check_positive(frames[-1], "tokens", name, "log D needs tokens > 0")
     seen, new = frames
@@ -251,6 +251,6 @@ def warn_beyond(train: LossTable, rows: pd.DataFrame, columns: Columns, name: st
     if "tokens" in rows:
         rows = rows[rows["tokens"] > 0]
     if len(rows):
-        level, words = evidence(locate(train, as_valid(rows), columns), columns, refuse=True)
+        level, words = evidence(locate(train, Rows(rows), columns), columns, refuse=True)
         if level == "refuse":
             warnings.warn(f"{name}: {words}", TableWarning, stacklevel=3)

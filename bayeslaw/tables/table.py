@@ -27,6 +27,7 @@ from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import TableError, TableWarning, argument, unknown
 from bayeslaw.common.files import atomic_write, is_hdf5, shipped
+from bayeslaw.tables.covariates import Covariate
 from bayeslaw.tables.validation import (
     ALIASES,
     BASE_LOSSES,
@@ -37,7 +38,9 @@ from bayeslaw.tables.validation import (
     check_positive,
     check_units,
     label_texts,
+    missing_columns,
     named,
+    numeric,
     role_by_losses,
     row_numbers,
     same_rows,
@@ -57,7 +60,30 @@ UNIT_WORDS |= dict.fromkeys(("ppl", "perplexity"), "perplexity")
 
 
 @dataclass(frozen=True)
-class LossTable:
+class Rows:
+    """Rows whose columns are valid; all that laws and fits take, so that none is checked twice.
+
+    `rows_of` makes them of a user's frame, once, where it enters; the package itself, of frames
+    that it builds from valid rows. A frame whose values are changed afterwards needs new rows.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns have the names of `bayeslaw.from_frame`, without aliases; counts are floats, labels
+        text.
+    name : str
+        Name of the rows in messages and titles, such as the path of their file.
+    """
+
+    frame: pd.DataFrame
+    name: str = "rows"
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+
+@dataclass(frozen=True)
+class LossTable(Rows):
     """Measured losses, validated.
 
     Parameters
@@ -66,27 +92,27 @@ class LossTable:
         Rows with ``tokens > 0``: `params`, `tokens`, `loss`, and where the experiment has them
         `replay`, `ptpp`, `run`, `base`, `domain`, `role`, `unique_tokens`, `annealed`, `rate`;
         other columns are preserved.
+    name : str
+        Name of the table in messages and titles, such as the path of its file.
     baselines : DataFrame
         Rows with ``tokens == 0``: losses of the pre-trained models before adaptation. The planner
         uses them. They are not fitted, since the laws have no value at D = 0.
-    name : str
-        Name of the table in messages and titles, such as the path of its file.
     selection : str
         Queries that selected the rows, such as ``"ptpp <= 31"``; empty for all rows of the file.
     """
 
-    frame: pd.DataFrame
-    baselines: pd.DataFrame = field(repr=False)
     name: str = "table"
+    baselines: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
     selection: str = ""
+
+    def __post_init__(self) -> None:
+        if self.baselines.empty:  # queries name columns of both
+            object.__setattr__(self, "baselines", self.frame.iloc[:0])
 
     def __str__(self) -> str:
         """Number of rows, name, and the queries that selected the rows."""
         rows = f"{len(self)} row" + "s" * (len(self) != 1)
         return f"{rows} of {self.name}" + (f" ({self.selection})" if self.selection else "")
-
-    def __len__(self) -> int:
-        return len(self.frame)
 
     @property
     def loss(self) -> Floats:
@@ -156,7 +182,7 @@ class LossTable:
             kept |= label_texts(self.baselines["base"]).isin(chosen).to_numpy()
         baselines = of_domains(self.baselines[kept], selected).reset_index(drop=True)
         frame = selected.reset_index(drop=True)
-        return LossTable(frame, baselines, self.name, _both(self.selection, query))
+        return LossTable(frame, self.name, baselines, _both(self.selection, query))
 
     def training(self, query: str | None) -> "LossTable":
         """Rows to fit that satisfy a pandas query, with all baselines on the domains of these rows.
@@ -233,16 +259,36 @@ def require_table(table: object) -> None:
         raise TableError(f"the losses are a {kind}, not a LossTable; make one by {how}.")
 
 
-def frame_of(table: LossTable | pd.DataFrame) -> pd.DataFrame:
-    return table.frame if isinstance(table, LossTable) else table
+def rows_of(
+    rows: Rows | pd.DataFrame,
+    name: str = "rows",
+    columns: Iterable[str] | Mapping[str, str] = (),
+    declared: Mapping[str, Covariate] | None = None,
+) -> Rows:
+    """Rows of a user's frame, validated; rows that are valid stay as they are.
 
+    Parameters
+    ----------
+    rows : Rows or DataFrame
+    name : str
+        Of a frame in messages; other rows have a name.
+    columns : iterable of str, or mapping of str to str
+        Columns that must be there; the values of a mapping say in the error what needs each.
+    declared : mapping of str to Covariate, optional
+        Covariates that a law declares, whose ranges no table knows.
 
-def as_valid(frame: pd.DataFrame, name: str = "rows") -> LossTable:
-    """Rows that `canonical` made, or the package itself, as a table: laws validate none again.
-
-    A frame of a user's never comes here: its columns may have other names, and be changed.
+    Raises
+    ------
+    TableError
+        If a column is missing or invalid.
     """
-    return LossTable(frame, frame.iloc[:0], name)
+    if not isinstance(rows, Rows):
+        rows = Rows(canonical(rows, name, columns), name)
+    elif lacking := missing_columns(rows.frame, columns, rows.name):
+        raise TableError(f"{rows.name}: {lacking}")
+    if declared:
+        return replace(rows, frame=numeric(rows.frame, declared, rows.name))
+    return rows
 
 
 def subset(table: LossTable, rows: Bools) -> LossTable:
@@ -501,7 +547,7 @@ def asked(frame: pd.DataFrame, query: str | None, loss_unit: str | None) -> pd.D
             rows[column] = typed(rows[column])
         base = rows["tokens"] == 0
         rows[ROW] = np.arange(len(rows))
-        found = LossTable(rows[~base], rows[base]).query(query)
+        found = LossTable(rows[~base], baselines=rows[base]).query(query)
     except TableError:  # of the whole table, when it is validated
         return frame
     about = {c for word in words(query)[1].values() for c in EXPRESSION_NAMES.get(word, (word,))}
@@ -693,14 +739,14 @@ def read_rows(
             text = f"{name}: {bases} rows with tokens = 0 are baselines, not forecast."
             warnings.warn(text, TableWarning, stacklevel=2)
     else:
-        frame = of_role(canonical(frame, name, ()), name, role)
-        rows = as_valid(in_nats(frame, name, loss_unit, bytes_per_token), name)
+        frame = of_role(rows_of(frame, name).frame, name, role)
+        rows = LossTable(in_nats(frame, name, loss_unit, bytes_per_token), name)
     return rows.query(where)
 
 
-def is_synthetic(table: LossTable | pd.DataFrame | None) -> bool:
+def is_synthetic(table: Rows | pd.DataFrame | None) -> bool:
     """Whether a table holds simulated losses: a column `synthetic` with a True value."""
-    frame = pd.DataFrame() if table is None else frame_of(table)
+    frame = table.frame if isinstance(table, Rows) else pd.DataFrame() if table is None else table
     return "synthetic" in frame and bool(frame["synthetic"].eq(True).any())
 
 
@@ -794,7 +840,7 @@ def from_frame(
             f"({row_numbers(above)}: {measured['loss'].max():.3g}); drop failed runs, or state the "
             f"unit: {units[0]}, or {units[1]} if it is right."
         )
-    return LossTable(measured.reset_index(drop=True), bases.reset_index(drop=True), name)
+    return LossTable(measured.reset_index(drop=True), name, bases.reset_index(drop=True))
 
 
 def of_role(frame: pd.DataFrame, name: str, role: Role | None) -> pd.DataFrame:
