@@ -180,37 +180,117 @@ def _refuse_far(
 
 
 @dataclass(frozen=True)
-class Limits:
-    """The model, its stage and the limits, as arguments of `bayeslaw.plan`."""
+class Limits(opt.Group):
+    """The fits, the model, its stage, the limits and what is searched."""
 
-    params: float | None = option("Number of parameters of the model.")
-    ptpp: float | None = option(
-        "Pre-training tokens per parameter; by default the only value in the tables."
+    target: list[Path] | None = option(
+        "Posterior of the target domain; may be repeated.", metavar="POSTERIOR"
     )
-    max_loss: list[float] | None = option(
-        "Limit of the target loss, nats per token; one per target.", metavar="LOSS"
+    source: list[Path] | None = option(
+        "Posterior of the source domain; may be repeated.", metavar="POSTERIOR"
     )
-    max_forgetting: list[float] | None = option(
-        "Limit of the rise of the source loss over its baseline, as a fraction (.02 is 2 %) or "
-        "with --absolute in nats; one per source.",
-        metavar="RISE",
+    example: Literal["paper"] | None = option("Plan the paper's use case on its synthetic world.")
+    params: float | None = as_in("plan")
+    ptpp: float | None = as_in("plan")
+    max_loss: list[float] | None = as_in("plan", metavar="LOSS")
+    max_forgetting: list[float] | None = as_in("plan", metavar="RISE")
+    baseline: list[str] | None = as_in("plan", metavar="LOSS[,SD]|asymptote|law")
+    base: str | None = as_in("plan", metavar="LABEL|new")
+    unique_tokens: float | None = as_in("plan")
+    relative: bool = as_in("plan", "relative", "--relative/--absolute", default=True)
+    atpp: float | None = as_in("plan", metavar="ATPP")
+    confidence: float = as_in("plan", default=opt.CONFIDENCE)
+    noise: Literal["predictive", "latent"] | None = as_in("plan")
+    replay: str | None = as_in("plan", "replay_grid", metavar="RATIO,...")
+
+    def check(self, backtest: Path | None) -> None:
+        """Refuse options beside --example; without it, name those that a plan needs."""
+        if self.example is not None:
+            others = self.changed("example", "relative", "confidence", "noise", "replay")
+            opt.refuse("on --example", **others, backtest=backtest, absolute=not self.relative)
+            return
+        needed = ("target", "source", *(opt.NEEDED if self.atpp is None else ("params",)))
+        if missing := [name for name in needed if getattr(self, name) in (None, [])]:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
+            raise BayeslawError(f"a plan needs {options} (or --example paper).")
+
+    def check_explored(self) -> None:
+        """Raise `BayeslawError` if the page to explore the plan cannot be made."""
+        from bayeslaw.reporting.pages import check_plotly
+
+        if max(len(self.target or ()), len(self.source or ())) > 1:
+            raise BayeslawError("--explore shows one target and one source; give no more.")
+        if self.atpp is not None:
+            raise BayeslawError("--explore shows budgets to choose from; leave out --atpp.")
+        check_plotly()
+
+    def planned(self, seed: int, **accepted: Any) -> "tuple[bl.Plan, bl.LossTable | None]":
+        """The plan, and the rows of the first target, which the example has none of."""
+        ratios = opt.numbers(self.replay, "--replay", "write it as 0.3 or 0.1,0.2")
+        search: dict[str, Any] = {"confidence": self.confidence, "noise": self.noise, "seed": seed}
+        search |= {"replay_grid": ratios or None}
+        if self.example is not None:
+            return bl.plan_example(**search, **accepted), None
+        own = ("target", "source", "example", "replay")
+        limits = {name: value for name, value in vars(self).items() if name not in own}
+        baselines = [_baseline(text) for text in self.baseline or []]
+        limits["baseline"] = baselines[0] if len(baselines) == 1 else baselines or None
+        fits: dict[str, Any] = {
+            name: [bl.load(path).accepted(**accepted) for path in getattr(self, name)]
+            for name in ("target", "source")
+        }
+        return bl.plan(**fits, **limits | search), fits["target"][0].table
+
+
+def _baseline(text: str) -> float | tuple[float, float] | str:
+    """Parse a baseline: a number, two of them, or the name of one."""
+    try:
+        loss, *sd = (float(number) for number in text.split(","))
+    except ValueError:
+        return text
+    if len(sd) > 1:
+        raise BayeslawError(f"--baseline {text}: give a loss, or a loss and its sd.")
+    return (loss, sd[0]) if sd else loss
+
+
+@dataclass(frozen=True)
+class Choices(opt.Group):
+    """Choices to judge beside the plan."""
+
+    max_tokens: float | None = option(
+        "Cap on tokens; shows the best choice under it as well.", callback=opt.positive
     )
-    baseline: list[str] | None = option(
-        "Source loss of the un-adapted model, measured, with a standard deviation or not, or "
-        "asymptote or law; by default the base's row with tokens = 0. One per source.",
-        metavar="LOSS[,SD]|asymptote|law",
+    max_flops: float | None = option("Cap on FLOPs, 6 N D.", callback=opt.positive)
+    at: str | None = option(
+        "A budget and a replay ratio of your own, to judge as well.", metavar="ATPP,REPLAY"
     )
-    base: str | None = option(
-        "Base that the run starts from: its label in the tables' column base, or new. By "
-        "default the only one of that model and stage, or a new one.",
-        metavar="LABEL|new",
-    )
-    unique_tokens: float | None = option(
-        "Distinct tokens of the new data; further ones repeat. By default none do."
-    )
-    relative: bool = option(
-        "Forgetting relative to the baseline, or in nats.", "--relative/--absolute", default=True
-    )
+
+    def check(self) -> list[float]:
+        """The user's own choice, if there is one."""
+        own = opt.numbers(self.at, "--at", "write it as 8,.3", size=2)
+        if own and not (0 < own[0] < math.inf and 0 <= own[1] <= 1):
+            raise BayeslawError(f"--at {self.at}: give numbers such as 8,.3.")
+        return own
+
+    def shown(self, plan: "bl.Plan") -> Shown:
+        """The user's own choice, and the best one under a cap."""
+        from bayeslaw.planning.result import choice_table, fields
+
+        shown = Shown()
+        if own := self.check():
+            choice = plan.at(atpp=own[0], replay=own[1])
+            table = choice_table({"yours": choice}, "Your choice")
+            shown += Shown("", [table], {"at": fields(choice)})
+        if self.max_tokens is not None or self.max_flops is not None:
+            cap = {"tokens": self.max_tokens or math.inf, "flops": self.max_flops or math.inf}
+            likeliest = plan.within(**cap)
+            named = {"tokens": count(cap["tokens"]), "FLOPs": f"{cap['flops']:.3g}"}
+            caps = " and ".join(f"{v} {n}" for n, v in named.items() if cap[n.lower()] < math.inf)
+            table = choice_table(
+                {"likeliest": likeliest}, f"Under a cap of {caps}: largest P(both)"
+            )
+            shown += Shown("", [table], {"cap": cap, "within": fields(likeliest)})
+        return shown
 
 
 @command(
@@ -220,34 +300,9 @@ class Limits:
 )
 def plan(
     *,
-    target: list[Path] | None = option(
-        "Posterior of the target domain; may be repeated.", metavar="POSTERIOR"
-    ),
-    source: list[Path] | None = option(
-        "Posterior of the source domain; may be repeated.", metavar="POSTERIOR"
-    ),
     limits: Limits,
-    atpp: float | None = option(
-        "A fixed budget, ATPP: the least replay that meets the limits given, or without limits the "
-        "replay of the best target loss.",
-        metavar="ATPP",
-    ),
-    confidence: float = option("Probability to meet all limits.", default=opt.CONFIDENCE),
-    noise: Literal["predictive", "latent"] | None = option(
-        "Limits on measured losses of a new run, the default, or on latent losses."
-    ),
-    replay: str | None = option(
-        "Fixed replay ratio, or several to search: .3 or .1,.2,.3. Laws without replay need 1."
-    ),
-    max_tokens: float | None = option(
-        "Cap on tokens; shows the best choice under it as well.", callback=opt.positive
-    ),
-    max_flops: float | None = option("Cap on FLOPs, 6 N D.", callback=opt.positive),
-    at: str | None = option(
-        "A budget and a replay ratio of your own, to judge as well.", metavar="ATPP,REPLAY"
-    ),
+    choices: Choices,
     backtest: Path | None = opt.QUOTED,
-    example: Literal["paper"] | None = option("Plan the paper's use case on its synthetic world."),
     figure: Path | None = output("Draw the landscape (PNG, PDF or SVG).", *opt.FIGURES),
     explore: Path | None = output("Write a page on which the limits can be moved (HTML).", ".html"),
     allow_unconverged: bool = opt.UNCONVERGED,
@@ -264,91 +319,25 @@ def plan(
     Exits with 1 if the limits are met only farther from the fitted rows than bands were ever
     tested, and refuses a plan twice as far; --beyond-evidence accepts both.
     """
-    yours = None if at is None else _place(at)
+    choices.check()
     tested = None if backtest is None else bl.read_backtest(backtest)
-    if explore is not None and max(map(len, (target or [], source or []))) > 1:
-        raise BayeslawError("--explore shows one target and one source; give no more.")
-    if explore is not None and atpp is not None:
-        raise BayeslawError("--explore shows budgets to choose from; leave out --atpp.")
-    how = "write it as 0.3 or 0.1,0.2"
-    settings: dict[str, Any] = {
-        "confidence": confidence,
-        "noise": noise,
-        "replay_grid": opt.numbers(replay, "--replay", how) or None,
-        "seed": seed,
-    }
-    accepted: Any = {"unconverged": allow_unconverged, "beyond_evidence": beyond_evidence}
-    fits, quoted = {"target": target, "source": source}, None
-    _check_asked(example, fits, limits, backtest, atpp)
-    if explore is not None:  # after the complaints about options, which no extra changes
-        from bayeslaw.reporting.pages import check_plotly
-
-        check_plotly()
-    if example is not None:
-        planned = bl.plan_example(**settings, **accepted)
-    else:
-        loaded = {
-            name: [bl.load(path).accepted(**accepted) for path in paths or ()]
-            for name, paths in fits.items()
-        }
-        baselines = [_baseline(text) for text in limits.baseline or []]
-        first = baselines[0] if len(baselines) == 1 else baselines or None
-        arguments = vars(limits) | {"baseline": first, "atpp": atpp} | settings
-        planned = bl.plan(target=loaded["target"], source=loaded["source"], **arguments)
-        if tested is not None and 0 < (chosen := planned.chosen or planned).tokens < math.inf:
-            run = planned.run.row.assign(tokens=chosen.tokens, replay=chosen.replay)
-            quoted = tested.looking(loaded["target"][0].table, run)
+    limits.check(backtest)
+    if explore is not None:
+        limits.check_explored()
+    accepted = {"unconverged": allow_unconverged, "beyond_evidence": beyond_evidence}
+    planned, rows = limits.planned(seed, **accepted)
+    chosen, quoted = planned.chosen or planned, None
+    if tested is not None and rows is not None and 0 < chosen.tokens < math.inf:
+        run = planned.run.row.assign(tokens=chosen.tokens, replay=chosen.replay)
+        quoted = tested.looking(rows, run)
     opt.save_figure(figure, lambda: bl.plots.plan_landscape(planned))
     notes = [] if explore is None else _explored(planned, explore)
-    shown = planned.shown().adding(backtest=quoted)
-    shown += _besides(planned, yours, max_tokens, max_flops)
+    shown = planned.shown().adding(backtest=quoted) + choices.shown(planned)
     if quoted is not None:
         shown += Shown(blocks=[quoted])
     shown = shown.adding(out=figure, page=None if notes else explore)
     near = beyond_evidence or planned.status != "feasible, beyond the evidence"
     return Result(shown, notes, 2 if notes else 0 if near else 1)
-
-
-def _check_asked(
-    example: str | None,
-    fits: Mapping[str, list[Path] | None],
-    limits: Limits,
-    backtest: Path | None,
-    atpp: float | None,
-) -> None:
-    """Refuse options beside --example; without it, name those that a plan needs."""
-    limited = vars(limits)
-    if example is not None:
-        others = {name: value for name, value in limited.items() if name != "relative"}
-        others |= {"backtest": backtest, "absolute": not limits.relative, "atpp": atpp}
-        opt.refuse("on --example", **fits, **others)
-        return
-    names = opt.NEEDED if atpp is None else ("params",)
-    needed = {**fits, **{name: limited[name] for name in names}}
-    if missing := [name for name, value in needed.items() if value in (None, [])]:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
-        raise BayeslawError(f"a plan needs {options} (or --example paper).")
-
-
-def _besides(
-    plan: "bl.Plan", yours: tuple[float, float] | None, tokens: float | None, flops: float | None
-) -> Shown:
-    """The user's own choice, and the best one under a cap."""
-    from bayeslaw.planning.result import choice_table, fields
-
-    shown = Shown()
-    if yours is not None:
-        choice = plan.at(atpp=yours[0], replay=yours[1])
-        table = choice_table({"yours": choice}, "Your choice")
-        shown += Shown("", [table], {"at": fields(choice)})
-    if tokens is not None or flops is not None:
-        cap = {"tokens": tokens or math.inf, "flops": flops or math.inf}
-        likeliest = plan.within(**cap)
-        named = {"tokens": count(cap["tokens"]), "FLOPs": f"{cap['flops']:.3g}"}
-        words = " and ".join(f"{v} {n}" for n, v in named.items() if cap[n.lower()] < math.inf)
-        table = choice_table({"likeliest": likeliest}, f"Under a cap of {words}: largest P(both)")
-        shown += Shown("", [table], {"cap": cap, "within": fields(likeliest)})
-    return shown
 
 
 def _explored(plan: "bl.Plan", page: Path) -> list[str]:
@@ -358,21 +347,3 @@ def _explored(plan: "bl.Plan", page: Path) -> list[str]:
     except BayeslawError as error:
         return [f"error: {page} is not written: {error}"]
     return []
-
-
-def _baseline(baseline: str) -> float | tuple[float, float] | str:
-    """Parse a baseline: a number, two of them, or the name of one."""
-    try:
-        loss, *sd = (float(text) for text in baseline.split(","))
-    except ValueError:
-        return baseline
-    if len(sd) > 1:
-        raise BayeslawError(f"--baseline {baseline}: give a loss, or a loss and its sd.")
-    return (loss, sd[0]) if sd else loss
-
-
-def _place(text: str) -> tuple[float, float]:
-    atpp, replay = opt.numbers(text, "--at", "write it as 8,.3", size=2)
-    if not (0 < atpp < math.inf and 0 <= replay <= 1):
-        raise BayeslawError(f"--at {text}: give numbers such as 8,.3.")
-    return atpp, replay

@@ -1,7 +1,7 @@
 """Commands of one fit: ``init | simulate | fit | check | export | report``."""
 
 import shlex
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli import sources
 from bayeslaw.cli.app import Result, command
-from bayeslaw.cli.options import argument, option, output, writable
+from bayeslaw.cli.options import argument, as_in, option, output, writable
 from bayeslaw.common.errors import BayeslawError, FileError
 from bayeslaw.common.files import atomic_write
 from bayeslaw.common.shown import SYNTHETIC, Block, Detail, Note, Shown
@@ -195,6 +195,39 @@ def export(
     return opt.beside(fitted, written).adding(out=out)
 
 
+@dataclass(frozen=True)
+class Sections(opt.Group):
+    """Sections of a report that need more fits."""
+
+    compare: str | None = option(
+        "Laws to compare on the same rows, such as form1,form2,dcpt.", metavar="LAWS"
+    )
+    compare_method: Literal["huber", "nuts"] = as_in("compare", "method", default="huber")
+    plan: str | None = option(
+        f'Limits of a plan, the last two optional: "{opt.PLAN}".', metavar="LIMITS"
+    )
+    plan_source: Path | None = option("For --plan: posterior of the source domain.")
+
+    def laws(self, source: Path, choice: opt.Selection) -> "list[bl.Law]":
+        """The laws to compare."""
+        if self.compare is None:
+            return []
+        if sources.is_posterior(source) or choice.rows is not None or choice.grid is not None:
+            raise BayeslawError("--compare needs a table with --train and --test rows.")
+        return [bl.load_law(name) for name in opt.names(self.compare, "--compare", "law")]
+
+    def other(self, unconverged: bool) -> "bl.Posterior | bl.Pool | None":
+        """The posterior of the source domain, for a plan."""
+        if (self.plan is None) != (self.plan_source is None):
+            raise BayeslawError("--plan and --plan-source go together.")
+        if self.plan is None or self.plan_source is None:
+            return None
+        opt.limits_of(self.plan)
+        other = bl.load(self.plan_source).accepted(unconverged=unconverged, beyond_evidence=True)
+        other.require_converged()
+        return other
+
+
 @command(
     """bayeslaw report data/delphi/isotoken.csv --law chinchilla \\
     --train "scale <= 3e20" --test "scale >= 1e21" --out report.html""",
@@ -208,16 +241,7 @@ def report(
     ctx: typer.Context,
     source: Path = opt.SOURCE,
     choice: opt.Selection,
-    compare: str | None = option(
-        "Laws to compare on the same rows, such as form1,form2,dcpt.", metavar="LAWS"
-    ),
-    compare_method: Literal["huber", "nuts"] = option(
-        "huber: point fits; nuts: posteriors, minutes each.", default="huber"
-    ),
-    plan: str | None = option(
-        f'Limits of a plan, the last two optional: "{opt.PLAN}".', metavar="LIMITS"
-    ),
-    plan_source: Path | None = option("For --plan: posterior of the source domain."),
+    sections: Sections,
     backtest: Path | None = opt.QUOTED,
     question: str | None = option("Question that the report answers."),
     out: Path = output("Page to write (HTML).", ".html", default=Path("report.html")),
@@ -230,35 +254,22 @@ def report(
     forecasts --rows or --grid. Where rows have a measured loss, the forecast is checked against it.
     With --plan the fit is that of the target domain, and the page has a section on the plan.
     """
-    laws = None if compare is None else opt.names(compare, "--compare", "law")
-    if laws and (
-        sources.is_posterior(source) or choice.rows is not None or choice.grid is not None
-    ):
-        raise BayeslawError("--compare needs a table with --train and --test rows.")
-    if (plan is None) != (plan_source is None):
-        raise BayeslawError("--plan and --plan-source go together.")
-    limits = {} if plan is None else opt.limits_of(plan)
+    laws, other = sections.laws(source, choice), sections.other(allow_unconverged)
     tested = None if backtest is None else bl.read_backtest(backtest)
-    for name in laws or ():
-        bl.load_law(name)
-    other = None if plan_source is None else bl.load(plan_source)
-    if other is not None:
-        other = other.accepted(unconverged=allow_unconverged, beyond_evidence=True)
-        other.require_converged()
     fitted, rows = sources.fit_or_load(source, choice, sampling)
     assert not isinstance(fitted, bl.PointFit)
     fitted = fitted.accepted(unconverged=allow_unconverged)
     split: dict[str, Any] = {"train": choice.train, "test": choice.test}
     planned = comparison = None
     if other is not None:
-        target = fitted.accepted(beyond_evidence=True)
+        target, limits = fitted.accepted(beyond_evidence=True), opt.limits_of(str(sections.plan))
         planned = bl.plan(target=target, source=other, seed=sampling.seed, **limits)
-    if laws is not None:
-        table = choice.table(source, choice.source_table)
-        settings: dict[str, Any] = {"delta": sampling.delta, "seed": sampling.seed}
-        settings = sampling.settings() if compare_method == "nuts" else settings
+    if laws:
+        table, method = choice.table(source, choice.source_table), sections.compare_method
+        used = sampling.settings().items()
+        settings = {name: v for name, v in used if method == "nuts" or name in ("delta", "seed")}
         settings |= {"unconverged": allow_unconverged} | split
-        comparison = bl.compare(table, laws=laws, method=compare_method, **settings)
+        comparison = bl.compare(table, laws=laws, method=method, **settings)
     page = bl.report(
         fitted,
         rows,

@@ -15,7 +15,10 @@ MARK = "@"
 
 
 def help_text(mark: str, *, values: bool) -> str:
-    """First sentence about an argument, as in ``"@fit delta"``; its `values` in parentheses."""
+    """First sentence about an argument, as in ``"@fit delta"``, and what it is by default.
+
+    With `values`, those that the docstring lists are in parentheses.
+    """
     function, name = mark.removeprefix(MARK).split()
     entry = re.search(
         rf"^(?:[\w*]+, )*{name}\b[\w, ]*(?: : (.*))?\n((?:    .*\n?|\n)+)",
@@ -26,11 +29,11 @@ def help_text(mark: str, *, values: bool) -> str:
         raise LookupError(f"the docstring of bayeslaw.{function} has no argument {name}")
     kind, text = entry[1] or "", " ".join(entry[2].split())
     text = re.sub(r"; [\w.]+ by default(?=[.])", "", text)  # the help says it by itself
-    sentence = re.sub('`+|"(?=\\w)|(?<=\\w)"', "", re.split(r"(?<=[.]) (?=[A-Z`])", text)[0])
-    listed = re.match(r"\{(.*?)\}", kind)
-    if listed is None or not values:
-        return sentence
-    return f"{sentence.removesuffix('.')} ({listed[1].replace('"', '')})."
+    text = re.sub('`+|"(?=\\w)|(?<=\\w)"', "", text)
+    sentence, *others = re.split(r"(?<=[.]) (?=[A-Z])", text)
+    if values and (listed := re.match(r"\{(.*?)\}", kind)):
+        sentence = f"{sentence.removesuffix('.')} ({listed[1].replace('"', '')})."
+    return " ".join([sentence, *(text for text in others if text.startswith("By default"))])
 
 
 def _docstring(function: str) -> str:

@@ -133,17 +133,9 @@ def compare(
         reading = replace(reading, role="target")
     target = reading.table(table, starts)
     other = None if source is None else replace(reading, role="source").table(source, starts)
-    scores = bl.compare(
-        target,
-        source=other,
-        train=train,
-        test=test,
-        anchors=anchors,
-        laws=names,
-        method=fitting.method,
-        unconverged=allow_unconverged,
-        **settings,
-    )
+    settings |= {"train": train, "test": test, "anchors": anchors}
+    settings |= {"method": fitting.method, "unconverged": allow_unconverged}
+    scores = bl.compare(target, source=other, laws=names, **settings)
     synthetic = is_synthetic(target) or is_synthetic(other)
     document: dict[str, object] = {
         "table": target.name,
