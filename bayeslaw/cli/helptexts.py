@@ -3,7 +3,6 @@
 Docstrings are read from the source, because an import of PyMC takes seconds.
 """
 
-import ast
 import inspect
 import re
 from functools import cache
@@ -36,33 +35,24 @@ def help_text(mark: str, *, values: bool) -> str:
     return " ".join([sentence, *(text for text in others if text.startswith("By default"))])
 
 
-def _docstring(function: str) -> str:
-    """Docstring of a public function, such as ``"fit"`` or ``"LossTable.split"``."""
-    node: ast.AST = _parsed(PACKAGE / "__init__.pyi")
-    for name in function.split("."):
-        folder = PACKAGE / name
-        if folder.is_dir():  # such as `derive`
-            node = _parsed(folder / "__init__.py")
-            continue
-        *_, node = _named(node, name) or _named(_parsed(_module(node, name)), name)
-    assert isinstance(node, ast.FunctionDef)
-    return inspect.cleandoc(ast.get_docstring(node) or "") + "\n"
-
-
-def _named(node: ast.AST, name: str) -> list[ast.AST]:
-    """Definitions of a name in a module or class; overloads come before the function itself."""
-    return [inner for inner in getattr(node, "body", []) if getattr(inner, "name", None) == name]
-
-
-def _module(node: ast.AST, name: str) -> Path:
-    """File of the module from which `name` is imported."""
-    for statement in getattr(node, "body", []):
-        if isinstance(statement, ast.ImportFrom) and name in (a.name for a in statement.names):
-            parts = str(statement.module).removeprefix("bayeslaw.").split(".")
-            return PACKAGE.joinpath(*parts).with_suffix(".py")
-    raise LookupError(f"bayeslaw has no {name}")
-
-
 @cache
-def _parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+def _docstring(function: str) -> str:
+    """Docstring of a public function, such as ``"fit"``, ``"LossTable.split"``, ``"derive.floor"``.
+
+    Overloads, which come before a function, have none.
+    """
+    names = function.split(".")
+    stub = PACKAGE / "__init__.pyi"
+    if (PACKAGE / names[0]).is_dir():
+        stub = PACKAGE / names.pop(0) / "__init__.py"
+    imported = re.search(
+        rf"^from (?:bayeslaw)?\.([\w.]+) import (?:\([^)]*|[^\n(]*)\b{names[0]}\b",
+        stub.read_text(encoding="utf-8"),
+        re.M,
+    )
+    if imported is None:
+        raise LookupError(f"bayeslaw has no {function}")
+    text = PACKAGE.joinpath(*imported[1].split(".")).with_suffix(".py").read_text(encoding="utf-8")
+    for name in names:
+        text = re.split(rf"^ *(?:class|def) {name}\b", text, maxsplit=1, flags=re.M)[1]
+    return inspect.cleandoc(text.split('"""')[1]) + "\n"
