@@ -215,6 +215,7 @@ MISTAKES = {
         f"{TRAIN} --grid params=big": "cannot read 'params=big'",
         f"{TRAIN} --grid ''": "--grid is empty",
         f"{TRAIN} --grid 'N=1 N=2'": "'N' is there twice",
+        f"{TRAIN} --grid 'N=1 params=2'": "'params' is there twice",
         f"{TRAIN} --grid 'N=1e9 D=20'": "tokens = 2e+10?",
         "--law dcpt --train 'scale < 3e20' --grid 'N=1e9 D=1e10 r=.1'": "replay 0.33 alone",
     },

@@ -120,6 +120,7 @@ QUOTED = option("Backtest to quote, written by `bayeslaw backtest --out`.", meta
 TRAIN = query('Rows to fit, such as "ptpp <= 31".')
 TEST = query('Rows to forecast and score, such as "ptpp == 279".')
 UNIT = ("loss_unit", "bytes_per_token")
+"""Options that say in which unit losses are."""
 USED = {"map": ("likelihood", "priors", "delta"), "huber": ("delta", "bounds")}
 """Options that a method of fitting has, beside the seed; the posterior has all but the bounds."""
 
@@ -278,6 +279,8 @@ def covariates(text: str | None, option: str = "--grid") -> dict[str, Any]:
     example, values = "params=8.1e9 tokens=1e9,1e10", {}
     for name, value in assignments(text, option, example).items() if text is not None else ():
         column = ALIASES.get(name, name)
+        if column in values:
+            raise TableError(f"{option}: {name!r} is there twice.")
         try:
             read = str if column in LABEL_COLUMNS else count
             values[column] = [read(number) for number in value.split(",")]
@@ -312,10 +315,10 @@ def numbers(
 
 def names(text: str, option: str = "", what: str = "") -> list[str]:
     """Parse names such as ``"form1,form3"``: of `what`, at least one of them, if it is given."""
-    words = [name.strip() for name in text.split(",") if name.strip()]
-    if what and not words:
+    listed = [name.strip() for name in text.split(",") if name.strip()]
+    if what and not listed:
         raise BayeslawError(f"{option} names no {what}.")
-    return words
+    return listed
 
 
 def band_levels(text: str) -> list[float]:

@@ -129,5 +129,6 @@ def fit_table(law: str, table: "bl.LossTable", sampling: Sampling) -> Fitted:
             names = ", ".join(map(str, members))
             raise BayeslawError(f"--law {law}: pools have no Huber fit; fit one of {names}.")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FitWarning)  # the heading of a fit says it
+        if method != "nuts":
+            warnings.simplefilter("ignore", FitWarning)  # the heading of a point fit says it
         return fit(law, table, **settings)
