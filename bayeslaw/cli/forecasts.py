@@ -235,7 +235,8 @@ def verify(
         opt.refuse("without a table of losses", **vars(reading))
     losses = None if measured is None else reading.table(measured)
     verified = bl.verify(file, losses, sha256=sha256, tolerance=tolerance)
-    return verified.shown().adding(file=str(file), measured=losses and losses.name)
+    name = None if losses is None else losses.name
+    return verified.shown().adding(file=str(file), measured=name)
 
 
 @command(
@@ -262,7 +263,7 @@ def accuracy(
     from bayeslaw.derive.downstream import read_pairs
 
     probabilities = opt.band_levels(levels)
-    unit: dict[str, Any] = {name: of.how[name] for name in opt.UNIT}
+    unit: dict[str, Any] = {"loss_unit": of.loss_unit, "bytes_per_token": of.bytes_per_token}
     measured = read_pairs(pairs, pairs_where, **unit)
     if of.rows is None:  # the unit is of the pairs alone
         of = replace(of, loss_unit=None, bytes_per_token=None)

@@ -119,8 +119,6 @@ BEYOND_EVIDENCE = option(
 QUOTED = option("Backtest to quote, written by `bayeslaw backtest --out`.", metavar="FILE")
 TRAIN = query('Rows to fit, such as "ptpp <= 31".')
 TEST = query('Rows to forecast and score, such as "ptpp == 279".')
-UNIT = ("loss_unit", "bytes_per_token")
-"""Options that say in which unit losses are."""
 USED = {"map": ("likelihood", "priors", "delta"), "huber": ("delta", "bounds")}
 """Options that a method of fitting has, beside the seed; the posterior has all but the bounds."""
 
@@ -149,16 +147,16 @@ class Reading(Group):
     where: str | None = as_in("read_table", metavar="QUERY")
     role: Literal["target", "source"] | None = as_in("from_frame")
 
-    @property
-    def how(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """Arguments of `bayeslaw.read_table`."""
-        settings = {name: getattr(self, name) for name in (*UNIT, "where", "role")}
+        names = ("loss_unit", "bytes_per_token", "where", "role")
+        settings = {name: getattr(self, name) for name in names}
         example = "params=size; loss=final_loss"
         columns = assignments(self.columns, "--columns", example, ";") if self.columns else {}
         return {"columns": columns, **settings}
 
     def table(self, path: Path, source: Path | None = None) -> "bl.LossTable":
-        return bl.read_table(path, source=source, **self.how)
+        return bl.read_table(path, source=source, **self.settings())
 
 
 @dataclass(frozen=True)
@@ -188,7 +186,7 @@ class Rows(Reading):
             if self.rows is not None:
                 raise TableError("--grid goes without --rows.")
             return grid_or_file("--grid", grid=self.grid)
-        return None if self.rows is None else read_rows(self.rows, **self.how)
+        return None if self.rows is None else read_rows(self.rows, **self.settings())
 
 
 @dataclass(frozen=True)

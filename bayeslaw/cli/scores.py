@@ -139,7 +139,7 @@ def compare(
     synthetic = is_synthetic(target) or is_synthetic(other)
     document: dict[str, object] = {
         "table": target.name,
-        "source": other and other.name,
+        "source": None if other is None else other.name,
         **{"train": train, "test": test, "anchors": anchors},
         **fitting.document(),
         "synthetic": synthetic,

@@ -53,7 +53,7 @@ def load(source: Path, choice: Rows, sampling: Sampling | None = None) -> "bl.Po
     if sampling is not None:
         refuse(where, **sampling.changed("seed"))
     if choice.rows is None:
-        refuse("without --rows", **choice.how | {"columns": choice.columns})
+        refuse("without --rows", **choice.settings() | {"columns": choice.columns})
     return bl.load(source)
 
 
