@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
+from bayeslaw.cli import parsing
 from bayeslaw.cli.app import Result, command
 from bayeslaw.cli.options import argument, as_in, option, output
 from bayeslaw.common.errors import BayeslawError, TableError
@@ -35,23 +36,23 @@ class Numbers(opt.Group):
             raise BayeslawError("--at needs params and tokens, or --flops or --loss.")
         if self.against and not self.losses:
             raise BayeslawError("--against compares FLOPs to reach a loss; give --loss.")
-        opt.numbers(self.search, "--search", "write it as 1,1000", size=2)
+        parsing.numbers(self.search, "--search", "write it as 1,1000", size=2)
 
     @property
     def budgets(self) -> list[float]:
-        return opt.numbers(self.flops, "--flops")
+        return parsing.numbers(self.flops, "--flops")
 
     @property
     def losses(self) -> list[float]:
-        return opt.numbers(self.loss, "--loss")
+        return parsing.numbers(self.loss, "--loss")
 
     @property
     def place(self) -> dict[str, Any]:
-        return opt.covariates(self.at, "--at")
+        return parsing.covariates(self.at, "--at")
 
     def fixed(self, law: "bl.Law") -> dict[str, Any]:
         """The range that is searched, and values of the covariates besides N and D."""
-        fixed: dict[str, Any] = {"search": tuple(opt.numbers(self.search, "--search")) or None}
+        fixed: dict[str, Any] = {"search": tuple(parsing.numbers(self.search, "--search")) or None}
         for name, values in self.place.items():
             if name in ("replay", "ptpp", *law.declared):
                 if len(values) != 1:
@@ -110,7 +111,7 @@ def derive(
     """
     import pandas as pd
 
-    probabilities = opt.band_levels(levels)
+    probabilities = parsing.band_levels(levels)
     if figure is not None and not asked.budgets:
         raise BayeslawError("--figure draws the split of budgets; give --flops.")
     fit = _accepted(posterior, allow_unconverged)
@@ -160,8 +161,8 @@ def recipes(
     if len({path.stem for path in posteriors}) < len(posteriors):
         raise BayeslawError("two posteriors have the same file name; rename one.")
     fits = {path.stem: _accepted(path, allow_unconverged) for path in posteriors}
-    rows = bl.grid(**opt.covariates(at, "--at")) if at else None
-    compared = bl.compare_recipes(fits, rows, flops=opt.numbers(flops, "--flops") or None)
+    rows = bl.grid(**parsing.covariates(at, "--at")) if at else None
+    compared = bl.compare_recipes(fits, rows, flops=parsing.numbers(flops, "--flops") or None)
     _refuse_far({"recipes": compared}, beyond_evidence)
     opt.save_frame(out, compared.to_frame(level))
     return compared.shown(level).adding(out=out)
@@ -199,7 +200,7 @@ class Limits(opt.Group):
     unique_tokens: float | None = as_in("plan")
     relative: bool = as_in("plan", "relative", "--relative/--absolute", default=True)
     atpp: float | None = as_in("plan", metavar="ATPP")
-    confidence: float = as_in("plan", default=opt.CONFIDENCE)
+    confidence: float = as_in("plan", default=parsing.CONFIDENCE)
     noise: Literal["predictive", "latent"] | None = as_in("plan")
     replay: str | None = as_in("plan", "replay_grid", metavar="RATIO,...")
 
@@ -209,7 +210,7 @@ class Limits(opt.Group):
             others = self.changed("example", "relative", "confidence", "noise", "replay")
             opt.refuse("on --example", **others, backtest=backtest, absolute=not self.relative)
             return
-        needed = ("target", "source", *(opt.NEEDED if self.atpp is None else ("params",)))
+        needed = ("target", "source", *(parsing.NEEDED if self.atpp is None else ("params",)))
         if missing := [name for name in needed if getattr(self, name) in (None, [])]:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
             raise BayeslawError(f"a plan needs {options} (or --example paper).")
@@ -226,7 +227,7 @@ class Limits(opt.Group):
 
     def planned(self, seed: int, **accepted: Any) -> "tuple[bl.Plan, bl.LossTable | None]":
         """The plan, and the rows of the first target, which the example has none of."""
-        ratios = opt.numbers(self.replay, "--replay", "write it as 0.3 or 0.1,0.2")
+        ratios = parsing.numbers(self.replay, "--replay", "write it as 0.3 or 0.1,0.2")
         search: dict[str, Any] = {"confidence": self.confidence, "noise": self.noise, "seed": seed}
         search |= {"replay_grid": ratios or None}
         if self.example is not None:
@@ -267,7 +268,7 @@ class Choices(opt.Group):
 
     def check(self) -> list[float]:
         """The user's own choice, if there is one."""
-        own = opt.numbers(self.at, "--at", "write it as 8,.3", size=2)
+        own = parsing.numbers(self.at, "--at", "write it as 8,.3", size=2)
         if own and not (0 < own[0] < math.inf and 0 <= own[1] <= 1):
             raise BayeslawError(f"--at {self.at}: give numbers such as 8,.3.")
         return own

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
+from bayeslaw.cli import parsing
 from bayeslaw.cli.app import command
 from bayeslaw.cli.options import option, output, query
 from bayeslaw.common.errors import BayeslawError
@@ -56,7 +57,7 @@ def anchors(
     aim: str | None = query("Targets to use; all others are ignored."),
     purchase: Purchase,
     source: Path | None = option("For --gain plan: posterior of the source domain."),
-    plan: str | None = option(f'For --gain plan: "{opt.PLAN}".', metavar="LIMITS"),
+    plan: str | None = option(f'For --gain plan: "{parsing.PLAN}".', metavar="LIMITS"),
     out: Path | None = output("Write the rows to measure (CSV or Parquet).", *opt.TABLES),
     allow_unconverged: bool = opt.UNCONVERGED,
     seed: int = opt.SEED,
@@ -83,7 +84,7 @@ def anchors(
     fitted = bl.load(posterior).accepted(unconverged=allow_unconverged)
     forgotten = planned = None
     if source is not None and plan is not None:
-        limits = opt.limits_of(plan)
+        limits = parsing.limits_of(plan)
         forgotten = bl.load(source).accepted(unconverged=allow_unconverged)
         target, other = (fit.accepted(beyond_evidence=True) for fit in (fitted, forgotten))
         planned = bl.plan(target=target, source=other, seed=seed, **limits)

@@ -9,7 +9,7 @@ import typer
 
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
-from bayeslaw.cli import sources
+from bayeslaw.cli import parsing, sources
 from bayeslaw.cli.app import Result, command
 from bayeslaw.cli.options import argument, as_in, option, output, writable
 from bayeslaw.common.errors import BayeslawError, FileError
@@ -204,7 +204,7 @@ class Sections(opt.Group):
     )
     compare_method: Literal["huber", "nuts"] = as_in("compare", "method", default="huber")
     plan: str | None = option(
-        f'Limits of a plan, the last two optional: "{opt.PLAN}".', metavar="LIMITS"
+        f'Limits of a plan, the last two optional: "{parsing.PLAN}".', metavar="LIMITS"
     )
     plan_source: Path | None = option("For --plan: posterior of the source domain.")
 
@@ -214,7 +214,7 @@ class Sections(opt.Group):
             return []
         if sources.is_posterior(source) or choice.rows is not None or choice.grid is not None:
             raise BayeslawError("--compare needs a table with --train and --test rows.")
-        return [bl.load_law(name) for name in opt.names(self.compare, "--compare", "law")]
+        return [bl.load_law(name) for name in parsing.names(self.compare, "--compare", "law")]
 
     def other(self, unconverged: bool) -> "bl.Posterior | bl.Pool | None":
         """The posterior of the source domain, for a plan."""
@@ -222,7 +222,7 @@ class Sections(opt.Group):
             raise BayeslawError("--plan and --plan-source go together.")
         if self.plan is None or self.plan_source is None:
             return None
-        opt.limits_of(self.plan)
+        parsing.limits_of(self.plan)
         other = bl.load(self.plan_source).accepted(unconverged=unconverged, beyond_evidence=True)
         other.require_converged()
         return other
@@ -262,7 +262,10 @@ def report(
     split: dict[str, Any] = {"train": choice.train, "test": choice.test}
     planned = comparison = None
     if other is not None:
-        target, limits = fitted.accepted(beyond_evidence=True), opt.limits_of(str(sections.plan))
+        target, limits = (
+            fitted.accepted(beyond_evidence=True),
+            parsing.limits_of(str(sections.plan)),
+        )
         planned = bl.plan(target=target, source=other, seed=sampling.seed, **limits)
     if laws:
         table, method = choice.table(source, choice.source_table), sections.compare_method

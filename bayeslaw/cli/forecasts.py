@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
-from bayeslaw.cli import sources
+from bayeslaw.cli import parsing, sources
 from bayeslaw.cli.app import command
 from bayeslaw.cli.options import argument, as_in, option, output, query
 from bayeslaw.common.defaults import COVARIATE_TOLERANCE
@@ -31,7 +31,7 @@ class Bands(opt.Group):
 
     def check(self, fitting: opt.Fitting, **others: object) -> None:
         """Raise `BayeslawError` for options that cannot be read, or have no effect on the fit."""
-        opt.band_levels(self.levels)
+        parsing.band_levels(self.levels)
         if fitting.method != "nuts":
             opt.refuse(f"on --method {fitting.method}", **self.changed("out", "figure"), **others)
 
@@ -47,7 +47,7 @@ class Bands(opt.Group):
             opt.save_frame(self.out, points)
             shown = shown_points(points, fitted.columns).adding(**fitting.document())
         else:
-            levels = opt.band_levels(self.levels)
+            levels = parsing.band_levels(self.levels)
             predicted = fitted.forecast(rows, kind=self.kind, seed=fitting.seed)
             if self.out is not None:
                 predicted.write(self.out, levels)
@@ -262,7 +262,7 @@ def accuracy(
     """
     from bayeslaw.derive.downstream import read_pairs
 
-    probabilities = opt.band_levels(levels)
+    probabilities = parsing.band_levels(levels)
     unit: dict[str, Any] = {"loss_unit": of.loss_unit, "bytes_per_token": of.bytes_per_token}
     measured = read_pairs(pairs, pairs_where, **unit)
     if of.rows is None:  # the unit is of the pairs alone

@@ -6,7 +6,7 @@ from typing import Literal
 
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
-from bayeslaw.cli import sources
+from bayeslaw.cli import parsing, sources
 from bayeslaw.cli.app import command
 from bayeslaw.cli.options import as_in, option, output, query
 from bayeslaw.common.shown import SYNTHETIC, Note, Shown
@@ -54,10 +54,10 @@ def backtest(
         losses,
         sources.required(law, losses),
         along=along,
-        cuts=opt.numbers(cuts, "--cuts") or None,
+        cuts=parsing.numbers(cuts, "--cuts") or None,
         rivals={
             name: {"discrepancy" if name in DISCREPANCIES else "law": name}
-            for name in opt.names(rivals or "")
+            for name in parsing.names(rivals or "")
         },
         jobs=jobs,
         **sampling.settings(),
@@ -126,7 +126,7 @@ def compare(
     from bayeslaw.laws.steps import Departure
     from bayeslaw.tables.table import is_synthetic
 
-    names, settings = opt.names(laws, "--laws", "law"), fitting.settings()
+    names, settings = parsing.names(laws, "--laws", "law"), fitting.settings()
     starts = source if any(bl.load_law(name).step(Departure) for name in names) else None
     if source is not None:
         opt.refuse("beside --source, which says it", role=reading.role)
