@@ -262,10 +262,8 @@ def report(
     split: dict[str, Any] = {"train": choice.train, "test": choice.test}
     planned = comparison = None
     if other is not None:
-        target, limits = (
-            fitted.accepted(beyond_evidence=True),
-            parsing.limits_of(str(sections.plan)),
-        )
+        target = fitted.accepted(beyond_evidence=True)
+        limits = parsing.limits_of(str(sections.plan))
         planned = bl.plan(target=target, source=other, seed=sampling.seed, **limits)
     if laws:
         table, method = choice.table(source, choice.source_table), sections.compare_method
