@@ -14,25 +14,18 @@ from .common.errors import (
     TableWarning as TableWarning,
 )
 from .derive.recipes import Recipes as Recipes, compare_recipes as compare_recipes
-from .design.anchors import (
-    Anchors as Anchors,
-    choose_anchors as choose_anchors,
-)
+from .design.anchors import Anchors as Anchors, choose_anchors as choose_anchors
+from .design.study import study as study
 from .evaluate._backtest import (
     Backtest as Backtest,
     backtest as backtest,
     read_backtest as read_backtest,
 )
-from .evaluate.cross_validation import (
-    Elpd as Elpd,
-    cross_validate as cross_validate,
-    loo as loo,
-)
-from .evaluate.records import (
+from .evaluate.left_out import loo as loo
+from .evaluate.registered import (
     Verification as Verification,
     register as register,
     verify as verify,
-    write_coefficients as write_coefficients,
 )
 from .evaluate.scores import compare as compare, score as score
 from .huber.point_fit import PointFit as PointFit, fit_huber as fit_huber
@@ -53,11 +46,6 @@ from .simulation.worlds import (
     paper_world as paper_world,
     plan_example as plan_example,
     simulate as simulate,
-)
-from .design.study import (
-    Case as Case,
-    anchor_value as anchor_value,
-    study as study,
 )
 from .tables.hull import locate as locate
 from .tables.table import (

@@ -60,7 +60,7 @@ CONTENTS = {
     ),
     "How to": "howto/runs howto/table howto/law howto/forecast howto/effects"
     " howto/scarce howto/checkpoints checking planning anchors howto/recipes howto/derive"
-    " howto/backtest howto/register howto/export report transfer forgetting howto/extend",
+    " howto/backtest howto/register report transfer forgetting howto/extend",
     "Understand": "bands results tried glossary maths priors huber performance data/README",
     "Reference": "commands api architecture reference/changelog reference/contributing",
 }

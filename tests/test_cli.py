@@ -66,10 +66,6 @@ COMMANDS = {
     "plan infeasible": f"{PLAN} --seed 3".replace("1.85", "1.2"),
     "anchors": f"anchors delphi_chinchilla.nc {OPEN} --candidates 'params=2e8,2e9 tokens=2e9,2e10'"
     " --targets 'params=3e10 tokens=1e11,1e12' --k 2",
-    "anchors plan": f"anchors world_form3.nc {OPEN} --source world_source_form1.nc --gain plan"
-    " --candidates 'params=241e6,1.4e9 tokens=1e9,1e10 replay=.3 ptpp=279' --budget 1e20"
-    f" --cost adaptation --plan '{LIMITS}'",
-    "export": f"export delphi_chinchilla.nc c.json {OPEN}",
     "report": f"report delphi_chinchilla.nc {OPEN} --rows delphi.csv --test 'scale >= 1e21'"
     " --question 'How low?'",
 }
@@ -83,13 +79,12 @@ NEEDS = {
     "compare": {"french.csv": "simulate french", "english.csv": "simulate english"},
 }
 """Files that a command reads, and the command that writes each."""
-WRITTEN = {"init": {"first"}, "export": {"c.json"}, "report": {"report.html"}}
-WRITTEN |= {"register": {"planned.json"}}
+WRITTEN = {"init": {"first"}, "register": {"planned.json"}, "report": {"report.html"}}
 """Files that are not named by an option."""
 CODES = {"fit": 1, "check": 1, "check refused": 1}
 SAMPLED = ("fit", "backtest", "check", "check refused")
 """Commands that sample: the numbers depend on the processor."""
-SEARCHED = ("plan", "plan infeasible", "anchors plan", "derive", "derive two", "recipes")
+SEARCHED = ("plan", "plan infeasible", "derive", "derive two", "recipes")
 """Commands whose numbers are searched: equal within their Monte Carlo error."""
 LONG = ("fit map", "report", "recipes", "derive two")
 
@@ -177,7 +172,6 @@ MISTAKES = {
         "report plain.nc --grid 'params=8e9 tokens=1e10' --compare form1": "needs a table",
         "score unconverged.nc --rows small.csv": "--allow-unconverged",
         "derive unconverged.nc": "--allow-unconverged",
-        "export unconverged.nc unconverged.json": "--allow-unconverged",
         "report unconverged.nc --rows small.csv": "--allow-unconverged",
         f"anchors unconverged.nc {POOL} {FAR} --k 1": "--allow-unconverged",
         f"forecast unconverged.nc --grid '{GRID}' --out no.csv": "--allow-unconverged",
@@ -252,9 +246,6 @@ MISTAKES = {
     f"anchors plain.nc {POOL}": {
         FAR: "--k",
         "--k 1": "--targets",
-        f"{FAR} --k 1 --gain plan": "--gain plan needs --source and --plan",
-        f"{FAR} --k 1 --gain plan --plan '{LIMITS}'": "go together",
-        f"{FAR} --k 1 --plan '{LIMITS}' --source x.nc": "have no effect",
         "--targets 'N=30 D=1e11' --k 1": "params = 3e+10?",
     },
     "plan": {
@@ -309,11 +300,10 @@ TEXTS = {
     "derive plain.nc --flops 1e22 --search 500,1e4": "100 % on bound|further: --search 50,10000",
     "derive plain.nc --loss 1.75 --beyond-evidence": "not determined",
     f"recipes plain.nc other.nc --at 'params=1e9 tokens=2e10' {OPEN}": "has the lowest loss",
-    f"anchors plain.nc {POOL} {FAR} --k 3 --seed 4": "drawn at random: no gain gave better"
+    f"anchors plain.nc {POOL} {FAR} --k 3 --seed 4": "drawn at random: no criterion gave better"
     " forecasts of measured losses; seed 4",
     f"anchors plain.nc {POOL} {FAR} --k 2 --where 'params == 2e9'": "All of one size",
     "anchors plain.nc --candidates pool.csv --k 2 " + FAR: "2 further rows are checkpoints of",
-    "export plain.nc coefficients.json": "Synthetic data|alpha",
     "compare french.csv --train 'ptpp <= 31' --test 'ptpp == 279' --laws form2,dcpt": "form2"
     "|Synthetic data|dcpt (transfer)|dcpt (oracle)|rmse|scored",
     "score french.csv --law form2 --method huber --train 'ptpp <= 31' --test 'ptpp == 279'": "% at"
@@ -343,7 +333,7 @@ def test_help_has_an_example_of_each_command():
         text = run(command, "--help").stdout
         assert f"  bayeslaw {command} " in text
         assert "--json" in text
-        without_draws = {"verify", "export", "derive", "recipes", "init"}
+        without_draws = {"verify", "derive", "recipes", "init"}
         assert ("--seed" in text) == (command not in without_draws)
 
 

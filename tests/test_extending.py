@@ -65,7 +65,7 @@ def test_kinds_from_outside_are_saved_loaded_forecast_and_planned(fit, tmp_path,
     asked = {"params": 1e9, "replay_grid": [1.0], "confidence": 0.5, **limits}
     plan = bl.plan(target=fit, source=source, **asked)
     assert plan.status == "feasible"
-    assert np.isfinite(bl.loo(fit).total)
+    assert np.isfinite(bl.loo(fit).elpd)
     monkeypatch.delitem(sys.modules, "plugin")
     with pytest.raises(bl.FileError, match=r"plugin:DataWalk' is not of .*: import plugin first"):
         bl.load(path)

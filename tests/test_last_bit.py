@@ -11,11 +11,10 @@ import pytest
 from tests import recorded, test_cli, test_figures
 from tests.support import saved, slow
 
-DRAWN = ("forecast", "register", "verify", "score", "derive", "plan", "anchors", "export")
+DRAWN = ("forecast", "register", "verify", "score", "derive", "plan", "anchors")
 LONG = (
     "forecast grid",
     "plan infeasible",
-    "anchors plan",
     "derive two",
     "recipes",
     "recipes at",

@@ -1,9 +1,8 @@
-"""Registered forecasts: contents, edits, matching with measured losses; coefficients in a file."""
+"""Registered forecasts: contents, edits, and matching with measured losses."""
 
 import hashlib
 import json
 import re
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -188,9 +187,6 @@ def test_results_are_appended_and_the_forecast_stays(file, losses):
     assert results[2]["measured"] == {"name": "measured", "rows": 6, "sha256": losses.sha256}
     assert results[2]["scores"] == pytest.approx(second.scores.to_dict())
     assert [row["loss"] for row in results[2]["losses"]] == losses.loss.tolist()
-    with ThreadPoolExecutor(6) as pool:  # verifications at one time all leave a result
-        list(pool.map(lambda _: bl.verify(file, losses), range(9)))
-    assert len(content(file, "results")) == 12
 
 
 def test_what_verify_refuses(file, losses):
@@ -250,39 +246,6 @@ def test_labels_match_whatever_type_a_file_gave_them(tmp_path):
     no_replay = bl.grid(params=5e9, tokens=1e12, replay=[0.0, 0.1])
     found = bl.verify(registered("z.json", no_replay), no_replay.assign(loss=2.0)[:1])
     assert found.missing == (1,)
-
-
-def test_coefficients_state_the_parameters_and_where_they_come_from(tmp_path):
-    plain, path, rows = saved("plain"), tmp_path / "c.json", small().frame
-    bl.write_coefficients(plain, path)
-    document = content(path, "coefficients")
-    frame, paper = pd.DataFrame(document["parameters"]).T, plain.paper
-    assert list(frame.index) == ["E", "A", "alpha", "B", "beta"]
-    coefficient, none = "nats per token, at covariates of 1", "dimensionless"
-    assert frame["unit"].tolist() == ["nats per token", coefficient, none, coefficient, none]
-    quantiles = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
-    for name in frame.index:
-        wanted = np.quantile(paper[name].values, [*quantiles.values()])
-        np.testing.assert_allclose(frame.loc[name, [*quantiles]].astype(float), wanted, rtol=1e-12)
-    p = frame["point"].astype(float)
-    by_hand = p["E"] + p["A"] / rows["params"] ** p["alpha"] + p["B"] / rows["tokens"] ** p["beta"]
-    np.testing.assert_allclose(by_hand, plain.predict(rows), rtol=1e-3)
-    assert document["training"]["sha256"] == plain.table.sha256
-    assert document["training"]["synthetic"] is True
-    assert document["settings"] == dict(plain.settings)
-    reference = {"params": 9e34 ** (1 / 4), "tokens": 9e49 ** (1 / 5)}
-    assert document["reference_point"] == pytest.approx(reference)
-    assert set(document["reference"]) >= {"L_ref", "slope_N", "slope_D", "sigma"}
-
-
-def test_what_cannot_be_exported(tmp_path):
-    for name, where, how, says in (
-        ("unconverged", "c.json", {}, r"accepted\(unconverged"),
-        ("plain", "absent/c.json", {}, "cannot write"),
-    ):
-        with pytest.raises(bl.BayeslawError, match=says):
-            bl.write_coefficients(saved(name), tmp_path / where, **how)
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.filterwarnings("ignore::bayeslaw.common.errors.TableWarning")  # rows far out

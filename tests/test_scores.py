@@ -1,6 +1,8 @@
-"""Scores, comparisons, backtests, cross-validation, and residuals of saved posteriors."""
+"""Scores, comparisons, backtests, left-out rows, and residuals of saved posteriors."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import arviz as az
 import numpy as np
@@ -10,18 +12,21 @@ import xarray as xr
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from scipy.special import logsumexp
 
 import bayeslaw as bl
+from bayeslaw.checks._check import judge_left_out
 from bayeslaw.evaluate._backtest import choose_cuts
-from bayeslaw.evaluate.cross_validation import new_likelihood
+from bayeslaw.evaluate.left_out import left_out
 from bayeslaw.evaluate.scores import band_scores, crps, point_scores
 from bayeslaw.inference import residuals
 from bayeslaw.inference.convergence import Convergence
-from bayeslaw.inference.fitting import specify
+from bayeslaw.inference.fitting import fit_spec, specify
 from bayeslaw.inference.sampling import make_settings
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.discrepancy import NoDiscrepancy
 from bayeslaw.model.noise import DOF_FLOOR
+from bayeslaw.tables.table import subset
 from tests.support import CHINCHILLA, delphi, on_bound, saved, small, truth_of, with_effects
 
 SHORT = {"discrepancy": "none", "chains": 2, "draws": 100, "tune": 100, "retry": False}
@@ -236,28 +241,33 @@ def test_loo_agrees_with_arviz_and_finds_noise_of_a_wrong_scale():
     draws = {name: values.values for name, values in plain.draws.data_vars.items()}
     wanted = az.loo(az.from_dict({"posterior": draws, "log_likelihood": rows}), pointwise=True)
     got = bl.loo(plain)
-    np.testing.assert_allclose(got.frame["elpd"], wanted.elpd_i.values, rtol=1e-6)
-    np.testing.assert_allclose(got.frame["pareto_k"], wanted.pareto_k.values, rtol=1e-6)
-    assert got.total == pytest.approx(wanted.elpd)
-    assert got.se == pytest.approx(wanted.se, rel=0.05)
-    assert got.by == "row"
-    assert got.uniformity() > 0.01
+    assert got.elpd_i.dims == ("row",)
+    np.testing.assert_allclose(got.elpd_i, wanted.elpd_i, rtol=1e-6)
+    np.testing.assert_allclose(got.pareto_k, wanted.pareto_k, rtol=1e-6)
+    assert got.elpd == pytest.approx(wanted.elpd)
+    assert got.se == pytest.approx(wanted.se)
+    assert az.compare({"one": got, "other": wanted})["elpd_diff"].tolist() == pytest.approx([0, 0])
+    assert judge_left_out(plain, 0).facts["p"] > 0.01
     wide = replace(plain, draws=plain.draws.assign(sigma=10 * plain.draws["sigma"]))
-    assert bl.loo(wide).uniformity() < 0.01
-    # Of S draws, the largest good k is 1 - 1 / log10(S), and at most .7 (Vehtari et al. 2024).
-    few = replace(plain, draws=plain.draws.isel(draw=slice(50)))
-    assert bl.loo(few).good_k == pytest.approx(1 - 1 / np.log10(200))
-    assert got.good_k == pytest.approx(min(0.7, 1 - 1 / np.log10(2000)))
+    assert judge_left_out(wide, 0).facts["p"] < 0.01
     table = replace(plain.table, frame=plain.table.frame.assign(run=None))
-    assert bl.loo(replace(plain, table=table)).by == "row"  # rows without labels are no run
-    # Units with a large Pareto k are counted and set apart.
-    pit = pd.DataFrame({"pit": (np.arange(40) + 0.5) / 40, "pareto_k": 0.2})
-    even = bl.Elpd(pit, "row", good_k=0.7)
-    bad = pd.DataFrame({"pit": 1e-3, "pareto_k": np.r_[np.full(29, 0.71), np.nan]})
-    mixed = replace(even, frame=pd.concat([pit, bad], ignore_index=True))
-    assert (even.unreliable, mixed.unreliable) == (0, 30)
-    assert mixed.uniformity() == even.uniformity() > 0.1
-    assert replace(mixed, good_k=0.72).uniformity() < 1e-6
+    other = bl.loo(replace(plain, table=table))
+    assert other.elpd_i.dims == ("row",)  # rows without labels are no run
+
+
+def test_units_with_a_large_pareto_k_are_counted_and_not_tested():
+    even, bad = (np.arange(40) + 0.5) / 40, np.full(30, 1e-3)
+    k = np.r_[np.full(40, 0.2), np.full(29, 0.71), np.nan]
+    units = xr.DataArray(np.r_[even, bad], {"row": np.arange(70)}, ("row",))
+    of_units = {"elpd_i": 0 * units, "pareto_k": units.copy(data=k), "elpd": 0.0}
+    found = {}
+    for good_k in (0.7, 0.72):
+        psis = SimpleNamespace(**of_units, good_k=good_k)
+        with patch("bayeslaw.checks._check.left_out", return_value=(psis, units)):
+            found[good_k] = judge_left_out(saved("plain"), 0).facts
+    assert found[0.7]["unreliable"] == 30
+    assert found[0.7]["p"] > 0.1
+    assert found[0.72]["p"] < 1e-6
 
 
 @pytest.mark.parametrize("errors", ["independent", "run"])
@@ -268,27 +278,15 @@ def test_a_left_out_run_is_a_new_one_whatever_others_are_called(errors):
         labels = np.repeat(["a", second, "c", "d"], 5)
         fitted = with_effects(saved("plain"), "run", labels, 0.01, errors=errors)
         fitted = replace(fitted, draws=fitted.draws.assign(ell=0 * fitted.draws["sigma"] + 1.0))
-        found.append(bl.loo(fitted).frame[["elpd", "pit"]].to_numpy())
+        psis, pit = left_out(fitted, 0)
+        found.append(np.stack([psis.elpd_i, pit], axis=1))
     order = [0, 3, 1, 2]  # of a, b, c, d among a, c, d, new a
     np.testing.assert_allclose(found[0][order], found[1], atol=0.04)
 
 
-def test_folds_leave_out_whole_groups_and_name_those_that_did_not_converge():
-    plain, how = saved("plain"), {name: SHORT[name] for name in ("chains", "draws", "tune")}
-    found = bl.cross_validate(plain, "params", folds=2, **how, retry=False)
-    sizes = plain.table.frame["params"]
-    assert found.by == "params"
-    assert found.frame["group"].tolist() == sizes.tolist()
-    assert found.total < bl.loo(plain).total  # a size predicted from others is harder
-    assert len(found.notes) == 2
-    assert "ESS" in found.notes[0]
-
-
-def test_mistakes_of_comparisons_backtests_and_cross_validation():
-    world, plain, table = WORLD.table("french", seed=0), saved("plain"), small()
-    compare, backtest, cross, early = bl.compare, bl.backtest, bl.cross_validate, "ptpp <= 31"
-    frame = table.frame.assign(shard=[None, "a"] * 10)
-    holed = replace(plain, table=replace(table, frame=frame))
+def test_mistakes_of_comparisons_and_backtests():
+    world, table, early = WORLD.table("french", seed=0), small(), "ptpp <= 31"
+    compare, backtest = bl.compare, bl.backtest
     for call, given_arguments, how, says in (
         (compare, [world], {"train": "ptpp > 1e9"}, "the train set is empty"),
         (compare, [world], {"train": "ptpp == 15", "laws": ["form3"]}, "to rows of ptpp 15 alone"),
@@ -301,11 +299,6 @@ def test_mistakes_of_comparisons_backtests_and_cross_validation():
         (backtest, [table, "chinchilla"], {"along": "flop"}, "did you mean 'flops'"),
         (backtest, [table, "chinchilla"], {"along": "ptpp"}, "no column 'ptpp'"),
         (backtest, [table, "chinchilla"], {"cuts": [1e30]}, "leaves no row"),
-        (cross, [plain, "run"], {}, "unknown column 'run'"),
-        (cross, [plain, "parms"], {}, "did you mean 'params'"),
-        (cross, [plain, "params"], {"drws": 5}, "unknown setting 'drws'; did you mean 'draws'"),
-        (cross, [saved("two_stages"), "ptpp"], {"folds": 2}, r"without ptpp 15.*is 31 in all 84"),
-        (cross, [holed, "shard"], {}, "column 'shard' is missing in rows 0, 2, 4, 6, 8 and 5"),
     ):
         with pytest.raises(bl.BayeslawError, match=says):
             call(*given_arguments, **how)
@@ -313,33 +306,34 @@ def test_mistakes_of_comparisons_backtests_and_cross_validation():
 
 @pytest.mark.slow
 def test_loo_agrees_with_refits():
-    """PSIS against twenty refits, each without one row."""
+    """PSIS against refits, each without one row."""
+    plain, miss = saved("plain"), []
+    quick = bl.loo(plain)
     # With 500 draws of a refit the error of one row is .3 by chance; with these it is half of it.
-    how = {"chains": 2, "draws": 2000, "tune": 500, "retry": False}
-    exact, quick = bl.cross_validate(saved("plain"), "row", folds=20, **how), bl.loo(saved("plain"))
-    good = quick.reliable
-    assert good.mean() > 0.8
-    miss = (exact.frame["elpd"].to_numpy() - quick.frame["elpd"].to_numpy())[good]
+    how = {"chains": 2, "draws": 2000, "tune": 500, "retry": False, "progress": False}
+    for row in np.flatnonzero(quick.pareto_k < quick.good_k):
+        out = np.arange(20) == row
+        fit = fit_spec(plain.spec, subset(plain.table, ~out), make_settings(how))
+        test = subset(plain.table, out)
+        density = residuals.density(fit, test.frame, residuals.residual(fit, test))
+        miss.append(logsumexp(density) - np.log(len(density)) - quick.elpd_i.values[row])
+    assert len(miss) > 14
     assert np.abs(miss).max() < 0.25
-    assert abs(miss.mean()) < 0.05
+    assert abs(np.mean(miss)) < 0.05
 
 
-def test_the_likelihood_and_covariance_of_runs_are_of_their_effects_and_new_ones_are_wider():
-    fitted, rng = saved("runs"), np.random.default_rng(0)
+def test_the_likelihood_and_covariance_of_runs_are_of_their_effects():
+    fitted = saved("runs")
     runs, names = fitted.table.frame["run"].to_numpy(), fitted.draws["run"].values.tolist()
     effect = fitted.draws["run_effect"].values.reshape(fitted.count, -1)
     effect = effect[:, [names.index(run) for run in runs]]
     error = np.log(fitted.table.loss / fitted.latent(fitted.table)) - effect
     walk = saved("walk")  # effects of size are in its latent loss
     of_walk = np.log(walk.table.loss / walk.latent(walk.table))
-    found = residuals.log_likelihood(fitted)
     for fit, errors in ((fitted, error), (walk, of_walk)):
         q, got = fit.values(), residuals.log_likelihood(fit)
         wanted = stats.t.logpdf(errors, q["dof_above_floor"] + DOF_FLOOR, scale=q["sigma"])
         np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(new_likelihood(fitted, fitted.table, rng), found)
-    new = bl.from_frame(fitted.table.frame.assign(run="new " + fitted.table.frame["run"]))
-    assert new_likelihood(fitted, new, rng).mean() < found.mean() - 1
     tau, sigma = (float(fitted.draws[n].median()) for n in ("tau_run", "sigma"))
     square = sigma**2 * np.eye(len(runs)) + tau**2 * (runs[:, None] == runs)
     np.testing.assert_allclose(residuals.covariance(fitted), square)
@@ -351,7 +345,7 @@ def test_the_density_of_a_left_out_run_of_normal_noise_is_closed_form():
     found, own = residuals.unit_likelihood(fitted, index)
     assert own["run"].all()
     error, sigma = np.log(fitted.table.loss / fitted.latent(fitted.table)), fitted.values()["sigma"]
-    left_out = bl.loo(fitted).frame
+    psis, pit = left_out(fitted, 0)
     for i in range(10):
         pair = error[:, index == i]
         for draw in (0, 50, 1999):
@@ -361,10 +355,10 @@ def test_the_density_of_a_left_out_run_of_normal_noise_is_closed_form():
         # A run that is left out is a new one: its effect is normal, and so is its noise.
         weights = np.exp(found[:, i].min() - found[:, i])
         below = stats.norm.cdf(pair.mean(1) / np.sqrt(tau**2 + sigma[:, 0] ** 2 / 2))
-        if left_out["pareto_k"].iloc[i] < 0.5:
+        if psis.pareto_k[i] < 0.5:
             wanted = np.average(below, weights=weights)
-            assert left_out["pit"].iloc[i] == pytest.approx(wanted, abs=0.05)
-    assert (left_out["pareto_k"] < 0.5).sum() > 5
+            assert float(pit[i]) == pytest.approx(wanted, abs=0.05)
+    assert (psis.pareto_k < 0.5).sum() > 5
     # Without effects, the rows of a run add up.
     without = replace(fitted, spec=saved("plain").spec, draws=saved("plain").draws)
     found, rows = residuals.unit_likelihood(without, index)[0], residuals.log_likelihood(without)
@@ -394,8 +388,8 @@ def test_training_rows_without_a_label_have_the_effect_fitted_for_them():
     assert np.corrcoef(drawn[:, 1], effect[:, 1])[0, 1] > 0.9
     # Left out, a row without a label is a new group: its effect is integrated out.
     density = stats.norm.pdf(error, scale=np.sqrt(sigma**2 + tau**2))[:, alone]
-    left_out = bl.loo(fitted).frame["elpd"].to_numpy()[alone]
-    np.testing.assert_allclose(left_out, -np.log((1 / density).mean(0)), atol=0.02)
+    elpd = bl.loo(fitted).elpd_i.values[alone]
+    np.testing.assert_allclose(elpd, -np.log((1 / density).mean(0)), atol=0.02)
 
 
 def test_the_forecast_of_a_pool_is_a_mixture_wider_where_its_members_differ():

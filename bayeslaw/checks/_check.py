@@ -27,7 +27,7 @@ from bayeslaw.common.arrays import Bools, Ints
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count, listed
 from bayeslaw.common.progress import step
-from bayeslaw.evaluate.cross_validation import loo
+from bayeslaw.evaluate.left_out import left_out
 from bayeslaw.inference.fitting import refit
 from bayeslaw.inference.forecast import Forecast
 from bayeslaw.inference.pools import Pool, with_draws
@@ -285,20 +285,26 @@ def judge_convergence(fit: Posterior) -> Finding:
 
 def judge_left_out(fit: Posterior, seed: int) -> Finding:
     """PIT values and Pareto k of runs, or rows, left out by importance sampling."""
-    left_out = loo(fit, seed)
-    p, bad = left_out.uniformity(), left_out.unreliable
-    frame, uneven = left_out.frame.drop(columns="group"), p < RARE
+    from arviz_stats.base import array_stats
+
+    psis, pit = left_out(fit, seed)
+    frame = pd.DataFrame({"elpd": psis.elpd_i, "pit": pit, "pareto_k": psis.pareto_k})
+    frame.index = pit.to_series().index
+    reliable = (frame["pareto_k"] <= psis.good_k).to_numpy()
+    tested, unit = frame["pit"].to_numpy()[reliable], str(frame.index.name)
+    p = float(array_stats.uniformity_test(tested)[0]) if len(tested) > 1 else np.nan
+    uneven, bad = p < RARE, int((~reliable).sum())
     compatible = "not compatible" if uneven else "compatible"
     words = [
-        f"The PIT values of {len(frame)} {left_out.by}s, each predicted from the others, are "
+        f"The PIT values of {len(frame)} {unit}s, each predicted from the others, are "
         f"{compatible} with calibrated bands (p = {p:.2g})."
     ]
     if bad:
-        k = f"Pareto k above {left_out.good_k:.2g}"
+        k = f"Pareto k above {psis.good_k:.2g}"
         words.append(
             f"For {bad} of them the estimate is unreliable ({k}): this test is without them."
         )
-    facts = {"unit": left_out.by, "p": p, "elpd": left_out.total, "unreliable": bad}
+    facts = {"unit": unit, "p": p, "elpd": float(psis.elpd), "unreliable": bad}
     return Finding("left out", "caution" if uneven else "ok", tuple(words), frame, facts)
 
 

@@ -30,7 +30,7 @@ from bayeslaw.common.progress import showing
 from bayeslaw.common.shown import Shown
 
 ORDER = ["init", "fit", "forecast", "running", "register", "verify", "accuracy", "backtest"]
-ORDER += ["score", "compare", "check", "derive", "recipes", "plan", "anchors", "report", "export"]
+ORDER += ["score", "compare", "check", "derive", "recipes", "plan", "anchors", "report"]
 ORDER += ["simulate"]
 """Order of the commands in the help: that of a typical analysis."""
 

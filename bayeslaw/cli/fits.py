@@ -1,4 +1,4 @@
-"""Commands of one fit: ``init | simulate | fit | check | export | report``."""
+"""Commands of one fit: ``init | simulate | fit | check | report``."""
 
 import shlex
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli import parsing, sources
 from bayeslaw.cli.app import Result, command
-from bayeslaw.cli.options import argument, as_in, option, output, writable
+from bayeslaw.cli.options import argument, as_in, option, output
 from bayeslaw.common.errors import BayeslawError, FileError
 from bayeslaw.common.files import atomic_write
 from bayeslaw.common.shown import SYNTHETIC, Block, Detail, Note, Shown
@@ -174,25 +174,6 @@ def check(
     checked = bl.check(fitted.accepted(beyond_evidence=beyond_evidence), rows, seed=sampling.seed)
     shown = opt.beside(fitted, checked.shown(), choice, rows)
     return Result(shown, code=int(SEVERITIES.index(checked.level) >= SEVERITIES.index(fail_on)))
-
-
-@command("bayeslaw export fit.nc coefficients.json")
-def export(
-    *,
-    posterior: Path = opt.SAVED,
-    out: Path = argument("File to write (JSON).", callback=writable(".json")),
-    allow_unconverged: bool = opt.UNCONVERGED,
-) -> Shown:
-    """Write the coefficients of a fit, in the paper's symbols, without the training losses.
-
-    The file has medians, 50 and 90 % intervals and units, the law, the reference point, the hash of
-    the training table and the versions. Nothing reads it back.
-    """
-    from bayeslaw.inference.pools import load_posterior
-
-    fitted = load_posterior(posterior).accepted(unconverged=allow_unconverged)
-    written = bl.write_coefficients(fitted, out)
-    return opt.beside(fitted, written).adding(out=out)
 
 
 @dataclass(frozen=True)

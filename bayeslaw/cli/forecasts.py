@@ -203,7 +203,7 @@ def register(
     It is never replaced. `bayeslaw verify` scores it when losses are measured. Publish the hash
     where others can see the date.
     """
-    from bayeslaw.evaluate.records import check_new
+    from bayeslaw.evaluate.registered import check_new
 
     check_new(file, draws)
     fitted, rows, predicted = of.forecast()

@@ -11,10 +11,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-SECONDS = 30.0
-"""Least time between lines that say how much of a step is done."""
-OFTEN = 0.2
-"""Least time between two states of a bar in a notebook."""
+BETWEEN_LINES = 30.0
+"""Least time in seconds between lines that say how much of a step is done."""
+BETWEEN_OUTPUTS = 0.2
+"""Least time in seconds between two states in a notebook."""
 
 
 @dataclass
@@ -23,16 +23,21 @@ class _Step:
     total: int | None
     done: int = 0
 
+    @property
+    def turn(self) -> str:
+        """Which turn of a loop it is in; empty if it is no loop."""
+        return f"{self.done + 1} of {self.total}: " if self.total else ""
 
-class _Silent:
+
+class _Display:
     """The steps that run, the outermost first; subclasses show them."""
 
     def __init__(self) -> None:
         self.steps: list[_Step] = []
+        self.shown_at = 0.0
 
     def turns(self, steps: Sequence[_Step]) -> str:
-        """Which turns of loops it is that some steps are in."""
-        return "".join(f"{step.done + 1} of {step.total}: " for step in steps if step.total)
+        return "".join(step.turn for step in steps)
 
     @property
     def text(self) -> str:
@@ -45,11 +50,8 @@ class _Silent:
         last = self.steps[-1]
         return f"{100 * last.done / last.total:.0f} %" if last.total else ""
 
-    def begin(self) -> None:
-        """A step was added."""
-
-    def move(self) -> None:
-        """More of a step is done, or it has ended."""
+    def update(self, *, begun: bool = False) -> None:
+        """A step has begun, or more of one is done, or one has ended and others have not."""
 
     def say(self, words: str) -> None:
         """Words that stay."""
@@ -58,26 +60,21 @@ class _Silent:
         """The end."""
 
 
-class _Lines(_Silent):
-    at = 0.0
-
-    def begin(self) -> None:
-        # Rounds of draws and loops: a mistake that is found later is still one line. A loop has a
-        # line now and then, not one each turn.
-        if self.steps[-1].total and not self.turns(self.steps[:-1]):
+class _Lines(_Display):
+    def update(self, *, begun: bool = False) -> None:
+        # Only rounds of draws and loops have a line, so that a mistake that is found later is
+        # still one line; and a loop has a line now and then, not one each turn.
+        if begun and self.share and not self.turns(self.steps[:-1]):
             self.say(self.text)
-            self.at = time.monotonic()
-
-    def move(self) -> None:
-        if self.steps and self.share and time.monotonic() > self.at + SECONDS:
+        elif not begun and self.share and time.monotonic() > self.shown_at + BETWEEN_LINES:
             self.say(f"{self.text}: {self.share}")
-            self.at = time.monotonic()
 
     def say(self, words: str) -> None:
         print(words, file=sys.stderr, flush=True)
+        self.shown_at = time.monotonic()
 
 
-class _Terminal(_Silent):
+class _Terminal(_Display):
     def __init__(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -85,24 +82,18 @@ class _Terminal(_Silent):
 
         super().__init__()
         words = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))
-        share = TextColumn("{task.fields[share]}")
-        columns = words, BarColumn(20), share, TimeElapsedColumn()
+        columns = words, BarColumn(20), TextColumn("{task.fields[share]}"), TimeElapsedColumn()
         # A line of a warning appears above the bar; what goes to stdout is left alone.
-        self.bar = Progress(
-            *columns, console=Console(stderr=True), transient=True, redirect_stdout=False
-        )
+        console = Console(stderr=True)
+        self.bar = Progress(*columns, console=console, transient=True, redirect_stdout=False)
         self.bar.add_task("", total=None, share="")
 
-    def begin(self) -> None:
-        self.move()
-        self.bar.start()
-
-    def move(self) -> None:
+    def update(self, *, begun: bool = False) -> None:
+        last = self.steps[-1]
         (task,) = self.bar.tasks
-        if self.steps:
-            last = self.steps[-1]
-            task.description, task.total, task.completed = self.text, last.total, last.done
-            task.fields["share"] = self.share
+        task.description, task.total, task.completed = self.text, last.total, last.done
+        task.fields["share"] = self.share
+        self.bar.start()
 
     def say(self, words: str) -> None:
         self.bar.console.print(words, markup=False, highlight=False)
@@ -111,19 +102,15 @@ class _Terminal(_Silent):
         self.bar.stop()
 
 
-class _Notebook(_Silent):
+class _Notebook(_Display):
     def __init__(self) -> None:
         super().__init__()
         self.handle: Any = None
         self.said: list[str] = []
-        self.at = 0.0
 
-    def begin(self) -> None:
-        self.show(self.text)
-
-    def move(self) -> None:
-        if self.steps and time.monotonic() > self.at + OFTEN:
-            self.show(f"{self.text} {self.share}")
+    def update(self, *, begun: bool = False) -> None:
+        if begun or time.monotonic() > self.shown_at + BETWEEN_OUTPUTS:
+            self.show(f"{self.text} {self.share}".strip())
 
     def say(self, words: str) -> None:
         self.said.append(words)
@@ -137,7 +124,7 @@ class _Notebook(_Silent):
         from IPython.display import display
 
         shown: Any = display
-        self.at = time.monotonic()
+        self.shown_at = time.monotonic()
         data = {"text/plain": "\n".join([*self.said, *text])}
         if self.handle is None:
             self.handle = shown(data, raw=True, display_id=True)
@@ -145,11 +132,21 @@ class _Notebook(_Silent):
             self.handle.update(data, raw=True)
 
 
-_DISPLAY: ContextVar[_Silent | None] = ContextVar("display", default=None)
+_DISPLAY: ContextVar[_Display | None] = ContextVar("display", default=None)
+
+
+def _display(progress: bool | None) -> _Display:
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if progress is not False:
+        if hasattr(shell, "kernel"):
+            return _Notebook()
+        if sys.stderr is not None and sys.stderr.isatty():
+            return _Terminal()
+    return _Lines() if progress else _Display()
 
 
 @contextmanager
-def showing(progress: bool | None = None) -> Iterator[_Silent]:
+def showing(progress: bool | None = None) -> Iterator[_Display]:
     """Show the steps inside on one bar, from the first of them to the end.
 
     None is as around it: at the outermost on a terminal or in a notebook, and else not. True shows
@@ -159,15 +156,7 @@ def showing(progress: bool | None = None) -> Iterator[_Silent]:
     if around is not None and progress is not False:
         yield around
         return
-    display = _Silent()
-    if progress is not False:
-        shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-        if hasattr(shell, "kernel"):
-            display = _Notebook()
-        elif sys.stderr is not None and sys.stderr.isatty():
-            display = _Terminal()
-        elif progress:
-            display = _Lines()
+    display = _display(progress)
     token = _DISPLAY.set(display)
     try:
         yield display
@@ -184,15 +173,16 @@ def step(words: str, total: int | None = None) -> Iterator[Callable[[int], None]
 
         def move(done: int) -> None:
             begun.done = done
-            display.move()
+            display.update()
 
         display.steps.append(begun)
-        display.begin()
+        display.update(begun=True)
         try:
             yield move
         finally:
             display.steps.remove(begun)
-            display.move()
+            if display.steps:
+                display.update()
 
 
 def each[T](items: Sequence[T], words: str, progress: bool | None = None) -> Iterator[T]:

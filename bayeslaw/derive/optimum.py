@@ -1,7 +1,7 @@
 """Compute-optimal splits of budgets, budgets that losses need, and their ratios.
 
 A budget of C FLOPs trains N parameters on D tokens with C = 6 N D [1]_; at a given C the loss
-depends on D / N alone. Numbers are read from the losses of every draw on a refined grid.
+depends on D / N alone. Numbers are read from the losses of every draw on a lattice of both.
 
 References
 ----------
@@ -10,9 +10,8 @@ References
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -25,10 +24,9 @@ from bayeslaw.derive.derived import LEAST_SHOWN_SHARE, Derived, checked, derived
 from bayeslaw.derive.without_drift import spread_draws, without_drift
 from bayeslaw.inference.pools import pair_draws, role_of
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.laws.steps import Departure, Factor
-from bayeslaw.planning.grid import LawDraws, minima
+from bayeslaw.laws.steps import Departure
 from bayeslaw.tables.hull import MEASURED_DECADES
-from bayeslaw.tables.table import Rows, grid
+from bayeslaw.tables.table import Rows
 from bayeslaw.tables.validation import check_units, label_texts
 
 FLOPS = 6.0
@@ -48,72 +46,62 @@ RULE = (
     "rule: the law with constant exponents that is nearest to the fitted losses, draw by draw; its "
     "interval holds if the law does. With drift: exponents vary as in forecasts"
 )
-RATIO_STEP, FLOPS_STEP = 0.15, 1.0
-"""Distance of grid points in log(D / N) and log C."""
-REFINED = 41
-"""Grid points of log(D / N) about the best of two budgets, between which another is looked for."""
-BOUND_DISTANCE = 1e-4
-"""Distance of a grid point beside each bound, so that a minimum near a bound is refined."""
-SECANTS, SETTLED = 20, 1e-7
-"""Most secant steps to the budget that reaches a loss, and the change of log C that ends them."""
+RATIO_STEP, WIDE_RATIO_STEP = 0.01, 0.05
+"""Spacing of the lattice in log(D / N): for the best split, and for the least loss alone."""
+FLOPS_STEP, FINE_FLOPS_STEP = 1.0, 0.05
+"""Spacing of budgets in log C: of all, and of those between which a loss is first reached."""
 
 type Range = tuple[float, float]
-NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Budgets:
     """Losses of some draws over budgets C and tokens per parameter, `search`."""
 
-    draws: LawDraws
+    losses: Callable[[Rows], Floats]  # of rows, (draws, rows)
     search: Range
-    replay: float | None = None
-    ptpp: float | None = None
-    others: Mapping[str, float] = NOTHING  # what the law declares
+    given: Mapping[str, float]  # the other covariates of the law
 
     @property
     def searched(self) -> str:
         """The range, in words."""
         return SEARCHED.format(*self.search)
 
-    def loss(self, log_flops: float | Floats, log_ratio: Floats) -> Floats:
-        """(points, draws); arguments have that shape, or (points, 1)."""
-        split = split_of(log_flops, log_ratio)
-        loss = self.draws.loss(**split, replay=self.replay, ptpp=self.ptpp)
-        return np.where(np.isnan(loss), np.inf, loss)  # a draw overflows far from its rows
+    def rows(self, log_flops: float | Floats, log_ratio: Floats) -> pd.DataFrame:
+        """Rows of budgets at some log(D / N)."""
+        return pd.DataFrame({**split_of(log_flops, log_ratio), **self.given})
 
-    def ratios(self, log_flops: float | None = None) -> Floats:
-        """Nodes of log(D / N), (points, 1): a grid and, at a budget, the kinks of the loss."""
+    def ratios(self, step: float = RATIO_STEP) -> Floats:
+        """Nodes of log(D / N)."""
         low, high = np.log(self.search)
-        nodes = np.linspace(low, high, max(3, math.ceil((high - low) / RATIO_STEP) + 1))
-        nodes = np.concatenate([nodes, [low + BOUND_DISTANCE, high - BOUND_DISTANCE]])
-        if log_flops is not None:
-            # Walking exponents change at knots of N, D and D / N, where the loss may be least.
-            log_nd, knots = log_flops - math.log(FLOPS), self.draws.knots
-            kinks = [log_nd - 2 * knots("params"), 2 * knots("tokens") - log_nd]
-            nodes = np.concatenate([nodes, *kinks, knots("tokens", "params")])
-        return np.unique(np.clip(nodes, low, high))[:, None]
+        return np.linspace(low, high, max(3, math.ceil((high - low) / step) + 1))
 
-    def best(self, log_flops: float) -> tuple[Floats, Floats]:
-        """Best log(D / N) of each draw at a budget, and the loss there."""
-        return minima(lambda ratio: self.loss(log_flops, ratio), self.ratios(log_flops))
+    def along(self, log_flops: float, ratios: Floats) -> Floats:
+        """Losses of a budget at some log(D / N), (draws, ratios)."""
+        losses = self.losses(Rows(self.rows(log_flops, ratios)))
+        return np.where(np.isnan(losses), np.inf, losses)  # a draw overflows far from its rows
 
-    def along(self, nodes: Floats, until: float | Floats = -math.inf) -> tuple[Floats, Floats]:
-        """Least loss at each log budget on the grid of D / N, and where it is; (nodes, draws).
+    def best(self, log_flops: float, step: float = RATIO_STEP) -> tuple[Floats, Floats]:
+        """Best log(D / N) of each draw at a budget, and the loss there, each (draws,).
 
-        Infinite at budgets after the first at which all draws reach the loss `until`, which may be
-        one for each draw.
+        They are those of the parabola through the best node and its neighbours.
         """
-        # Without kinks: they move with the budget, and what is found here is refined.
-        ratios = self.ratios()
-        least = np.full((len(nodes), self.draws.count), np.inf)
-        place = np.full(least.shape, ratios[0])
-        for i, node in enumerate(nodes):
-            losses = self.loss(node, ratios)
-            least[i], place[i] = losses.min(0), ratios[losses.argmin(0), 0]
-            if (least[i] <= until).all():
-                break
-        return least, place
+        ratios = self.ratios(step)
+        losses = self.along(log_flops, ratios)
+        draw, node = np.arange(len(losses)), losses.argmin(1)
+        inner = np.clip(node, 1, len(ratios) - 2)
+        before, middle, after = (losses[draw, inner + side] for side in (-1, 0, 1))
+        with np.errstate(all="ignore"):
+            slope, bend = 0.5 * (after - before), before - 2 * middle + after
+            shift = np.clip(np.where(bend > 0, -slope / bend, node - inner), -1, 1)
+        least = middle + slope * shift + 0.5 * bend * shift**2
+        smooth = np.isfinite(least)
+        place = ratios[inner] + shift * (ratios[1] - ratios[0])
+        return np.where(smooth, place, ratios[node]), np.where(smooth, least, losses[draw, node])
+
+    def least(self, log_flops: Floats) -> Floats:
+        """Least loss of each draw at budgets, (budgets, draws)."""
+        return np.array([self.best(node, WIDE_RATIO_STEP)[1] for node in log_flops])
 
     def flops_to(self, losses: Sequence[float] | Floats, reach: Range) -> tuple[Floats, Bools]:
         """Least budget that reaches each loss, and whether it is the least searched.
@@ -123,70 +111,56 @@ class Budgets:
         """
         low, high = np.log(reach)
         nodes = np.linspace(low, high, math.ceil((high - low) / FLOPS_STEP) + 1)
-        targets = np.broadcast_to(losses, (self.draws.count, np.shape(losses)[-1]))
-        least, place = self.along(nodes, until=targets.min(1))
-        log_flops = np.full(targets.shape, np.inf)
-        for k, target in enumerate(targets.T):
-            reached, node = (least <= target).any(0), (least <= target).argmax(0)
-            ends = np.stack([np.maximum(node - 1, 0), node]), np.arange(len(node))
-            before, after = nodes[ends[0]]
-            draws, places, excess = np.flatnonzero(reached), place[ends], least[ends] - target
-            # Losses of the grid start the secants. The least loss is a smooth function of the
-            # budget even where the best split is at a kink, so that they converge; budgets for a
-            # split held fixed would not.
-            for _ in range(SECANTS):
-                with np.errstate(all="ignore"):
-                    step = excess[1] * (after - before) / (excess[1] - excess[0])
-                step = np.where(np.isfinite(step), step, 0.0)
-                before, after = after, np.clip(after - step, low, high)
-                draws = draws[np.abs(after - before)[draws] > SETTLED]
-                if not len(draws):
-                    break
-                unsettled = replace(self, draws=self.draws.take(draws))
-                excess[0] = excess[1]
-                excess[1, draws] = unsettled.near(after[draws], places[:, draws])
-                excess[1, draws] -= target[draws]
-            log_flops[reached, k] = after[reached]
+        found = [self.least(nodes[:1])[0]]
+        targets = np.broadcast_to(losses, (len(found[0]), np.shape(losses)[-1]))
+        for node in nodes[1:]:
+            if (found[-1] <= targets.min(1)).all():
+                break
+            found.append(self.least(np.array([node]))[0])
+        coarse = np.array(found)
+        log_flops = np.stack([self._first(nodes, coarse, target) for target in targets.T], 1)
         return np.exp(log_flops), log_flops == low
 
-    def near(self, log_flops: Floats, places: Floats) -> Floats:
-        """Least loss of each draw at a budget of its own, about two log(D / N), (2, draws)."""
-        low, high = np.log(self.search)
-        start = np.maximum(places.min(0) - FLOPS_STEP, low)
-        nodes = np.linspace(start, np.minimum(places.max(0) + FLOPS_STEP, high), REFINED)
-        return minima(lambda ratio: self.loss(log_flops, ratio), nodes)[1]
+    def _first(self, nodes: Floats, losses: Floats, target: Floats) -> Floats:
+        """Least log budget of each draw that reaches its target, given losses at some nodes."""
+        held = losses <= target
+        reached, node = held.any(0), held.argmax(0)
+        if not (inner := reached & (node > 0)).any():
+            return np.where(reached, nodes[0], np.inf)
+        start, end = nodes[node[inner].min() - 1], nodes[node[inner].max()]
+        fine = np.linspace(start, end, math.ceil((end - start) / FINE_FLOPS_STEP) + 1)
+        least = self.least(fine)
+        # The first crossing within the step in which the draw crosses.
+        held = (least <= target) & (fine[:, None] > nodes[np.maximum(node - 1, 0)])
+        after, draw = np.maximum(held.argmax(0), 1), np.arange(len(target))
+        excess = [least[k, draw] - target for k in (after - 1, after)]
+        with np.errstate(all="ignore"):
+            share = np.nan_to_num(excess[0] / (excess[0] - excess[1]), nan=1.0)
+        place = fine[after] - (1 - np.clip(share, 0, 1)) * (fine[1] - fine[0])
+        return np.where(inner, place, np.where(reached, nodes[0], np.inf))
 
 
-def law_of(
-    posterior: Posterior,
-    params: Range,
-    tokens: Range,
-    replay: float | None = None,
-    ptpp: float | None = None,
-    own: Mapping[str, float] = NOTHING,
-) -> LawDraws:
-    """Draws of a law of N, D and what is given, its discrepancy extended to ranges of N and D.
-
-    Rows are of annealed checkpoints of runs at their best rate, and no data repeat.
-    """
+def check_given(posterior: Posterior, given: Mapping[str, float | None]) -> dict[str, float]:
+    """The covariates beside N and D that a law reads; `LawError` unless they are those given."""
     law = posterior.law
-    others = dict.fromkeys(law.declared) | {"replay": replay, "ptpp": ptpp} | {**own}
+    if lacking := {"params", "tokens"} - set(law.columns):
+        raise LawError(
+            f"law {law.name} does not depend on {', '.join(sorted(lacking))}; "
+            "a compute-optimal split needs a law of both params and tokens."
+        )
     if law.step(Departure):
         raise LawError(
             f"law {law.name} starts from the loss of a base, of one N and P; derive "
             "from the fit of a law without one, such as form1n."
         )
-    for name, value in others.items():
+    for name, value in (dict.fromkeys(law.declared) | dict(given)).items():
         if name in law.columns and value is None:
             raise LawError(f"law {law.name} depends on {name}; give it, as {name}=...")
         if value is not None and name not in law.columns:
             raise LawError(f"law {law.name} does not depend on {name}; leave it out.")
-    given = {name: value for name, value in others.items() if value is not None}
-    check_units(pd.DataFrame([given]), "derive", posterior.table.frame)
-    law, q = posterior.extended(Rows(grid(params=params, tokens=tokens, **given)))
-    # Steps of one knot are read for all draws at once: in this order they are side by side.
-    p = {name: np.asfortranarray(v[:, 0]) for name, v in law.amounts(q, posterior.at).items()}
-    return LawDraws(replace(law.without(Factor), held={**law.held, **own}), p, posterior.at)
+    values = {name: value for name, value in given.items() if value is not None}
+    check_units(pd.DataFrame([values]), "derive", posterior.table.frame)
+    return values
 
 
 def split_of(log_flops: float | Floats, log_ratio: Floats) -> dict[str, Floats]:
@@ -214,32 +188,24 @@ def searched(fit: Posterior, search: Range | None) -> Range:
 
 def budgets_of(
     posterior: Posterior,
-    flops: Range,
     search: Range | None,
-    replay: float | None = None,
-    ptpp: float | None = None,
+    given: Mapping[str, float | None],
     draws: Ints | slice = slice(None),
-    own: Mapping[str, float] = NOTHING,
     *,
     drift: bool = True,
 ) -> Budgets:
-    """Budgets under some draws; without `drift`, under the law nearest to each, at most 1000."""
-    if lacking := {"params", "tokens"} - set(posterior.law.columns):
-        raise LawError(
-            f"law {posterior.law.name} does not depend on {', '.join(sorted(lacking))}; "
-            "a compute-optimal split needs a law of both params and tokens."
+    """Budgets under some draws; without `drift`, under the law nearest to each, at most 1000.
+
+    Rows are of annealed checkpoints of runs at their best rate, and no data repeat.
+    """
+    values = check_given(posterior, given)
+    if drift:
+        return Budgets(
+            lambda rows: posterior.losses(rows)[draws], searched(posterior, search), values
         )
-    low, high = search = searched(posterior, search)
-    least, most = flops[0] / FLOPS, flops[1] / FLOPS
-    params = (math.sqrt(least / high), math.sqrt(most / low))
-    tokens = (math.sqrt(least * low), math.sqrt(most * high))
-    law = law_of(posterior, params, tokens, replay, ptpp, own).take(draws)
-    if not drift:
-        chosen = np.arange(posterior.count)[draws]
-        nearest = without_drift(posterior, chosen[spread_draws(len(chosen))])
-        held = {**nearest.law.held, **own}
-        law = replace(nearest, law=replace(nearest.law.without(Factor), held=held))
-    return Budgets(law, search, replay, ptpp, own)
+    chosen = np.arange(posterior.count)[draws]
+    nearest = without_drift(posterior, chosen[spread_draws(len(chosen))])
+    return Budgets(nearest, searched(posterior, search), values)
 
 
 def training_flops(fit: Posterior) -> Floats:
@@ -333,7 +299,6 @@ def compute_optimal(
         raise BayeslawError(f"span {span:g} is not above 1; it is a factor of budget.")
     checked(posterior)
     check_budgets([posterior], asked)
-    ends = (min(asked) / math.sqrt(span), max(asked) * math.sqrt(span))
     drifting = bool(posterior.law.deviations)
     rule = drifting and not drift
     beside = None
@@ -350,7 +315,7 @@ def compute_optimal(
                 drift=True,
                 **own,
             )
-    budgets = budgets_of(posterior, ends, search, replay, ptpp, own=own, drift=not rule)
+    budgets = budgets_of(posterior, search, {"replay": replay, "ptpp": ptpp, **own}, drift=not rule)
     # At the ends of the span and in the middle: with kinks, a mean slope over the span is
     # determined where a derivative jumps.
     shifts = np.log(span) * np.array([-0.5, 0.0, 0.5])
@@ -389,8 +354,7 @@ def splits(
 
     Budgets that are infinite have no split.
     """
-    rows = pd.DataFrame(split_of(np.log(flops), np.median(log_ratio, 0)))
-    rows = rows.assign(replay=budgets.replay, ptpp=budgets.ptpp, **budgets.others)
+    rows = budgets.rows(np.log(flops), np.median(log_ratio, 0))
     return placed(fit, rows[np.isfinite(flops)])
 
 
@@ -426,7 +390,7 @@ def flops_to_reach(
     """Smallest budget that reaches a loss, if it is split compute-optimally.
 
     Budgets are searched from the least to 1e9 times the greatest budget 6 N D of the
-    training rows. The first crossing is found on a grid of e-folds, then refined.
+    training rows. The first crossing is found on budgets an e-fold apart, and refined.
 
     Parameters
     ----------
@@ -463,7 +427,7 @@ def flops_to_reach(
     targets = positive("loss", loss)
     checked(posterior)
     reach = reach_of([posterior])
-    budgets = budgets_of(posterior, reach, search, replay, ptpp, own=own)
+    budgets = budgets_of(posterior, search, {"replay": replay, "ptpp": ptpp, **own})
     flops, at_bound = budgets.flops_to(targets, reach)
     place, bound = at_median(posterior, budgets, flops)
     return derived(
@@ -479,7 +443,7 @@ def flops_to_reach(
 def at_median(fit: Posterior, budgets: Budgets, flops: Floats) -> tuple[pd.DataFrame, list[str]]:
     """`splits` and `on_bound` at the medians of some budgets, (draws, targets)."""
     middle = [quantile(column, 0.5) for column in flops.T]
-    never = np.full(budgets.draws.count, np.nan)
+    never = np.full(len(flops), np.nan)
     best = [budgets.best(math.log(c))[0] if math.isfinite(c) else never for c in middle]
     log_ratio = np.stack(best, 1)
     return splits(fit, budgets, middle, log_ratio), on_bound(budgets, middle, log_ratio)
@@ -535,7 +499,7 @@ def compute_multiplier(
     reach, places = reach_of(fits), {}
     reached, notes = [], [f"draws paired {how}"]
     for name, fit, draws in zip(("recipe", "reference"), fits, index, strict=True):
-        budgets = budgets_of(fit, reach, search, draws=draws)
+        budgets = budgets_of(fit, search, {}, draws)
         reached.append(budgets.flops_to(targets, reach))
         places[name], of_bound = at_median(fit, budgets, reached[-1][0])
         notes += [f"{name}: {note}" for note in (budgets.searched, *of_bound)]

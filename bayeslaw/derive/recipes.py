@@ -266,7 +266,7 @@ def compare_recipes(
         check_budgets(posteriors, asked)
         reach = reach_of(posteriors)
         pairs = zip(posteriors, index, strict=True)
-        budgets = [budgets_of(fit, reach, search, draws=draws) for fit, draws in pairs]
+        budgets = [budgets_of(fit, search, {}, draws) for fit, draws in pairs]
         best = np.array([[each.best(math.log(c)) for c in asked] for each in budgets])
         ratios, losses = np.moveaxis(best, (2, 1), (0, 3))
         frame, places = pd.DataFrame({"flops": asked}), {}
@@ -289,7 +289,7 @@ def compare_recipes(
         start, end = min(most), FARTHER * max(most)
         steps = math.ceil(math.log(end / start) / CROSSING_STEP) + 1
         nodes = np.linspace(math.log(start), math.log(end), steps)
-        least, *along = (each.along(nodes)[0] for each in budgets)
+        least, *along = (each.least(nodes) for each in budgets)
         changed = {
             f"{first} and {name}": (_crossing(least - other, nodes)[:, None], "FLOPs")
             for name, other in zip(others, along, strict=True)

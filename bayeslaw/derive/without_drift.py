@@ -12,13 +12,13 @@ References
    30(1), 144-161.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.planning.grid import LawDraws
 from bayeslaw.tables.table import Rows
 
 MOST_DRAWS = 1000
@@ -36,8 +36,8 @@ def spread_draws(count: int, most: int = MOST_DRAWS) -> Ints:
     return np.linspace(0, count - 1, min(count, most)).round().astype(int)
 
 
-def without_drift(fit: Posterior, draws: Ints) -> LawDraws:
-    """The law with constant exponents that is nearest to the losses of some draws.
+def without_drift(fit: Posterior, draws: Ints) -> Callable[[Rows], Floats]:
+    """Losses on rows, (draws, rows), of the constant-exponent law nearest to each of some draws.
 
     Least squares of the log loss over the fitted rows, started from the draw's own parameters, move
     the floor, the coefficients and the exponents of the terms within their bounds. What else the
@@ -91,5 +91,5 @@ def without_drift(fit: Posterior, draws: Ints) -> LawDraws:
         active = active[~done & (damping[active] < 1e6)]
         if not len(active):
             break
-    found = {name: v[:, 0] for name, v in at(place, np.arange(len(draws))).items()}
-    return LawDraws(law, found, fit.at)
+    nearest = at(place, np.arange(len(draws)))
+    return lambda rows: law.loss(nearest, law.covariates(rows), fit.at)

@@ -1,50 +1,64 @@
-"""Runs to buy next: what they cost, which to take, and what is predicted once they are measured."""
+"""Runs to buy next, in random order: their costs, and the predicted standard deviation after each.
+
+The posterior draws give the joint covariance of log losses at candidates and targets. Conditioning
+a Gaussian with these covariances on measurements of known noise variance reduces the targets'
+variances by an amount that does not depend on the measured values: the Bayes-linear update of
+M. Goldstein and D. Wooff (2007), Bayes Linear Statistics: Theory and Methods, Wiley.
+"""
 
 import math
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.common.errors import BayeslawError, unknown
-from bayeslaw.common.formatting import count, digits
-from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
-from bayeslaw.design.gaussian import (
-    JointGaussian,
-    bases,
-    candidate_rows,
-    joint_gaussian,
-    run_of_each,
-)
-from bayeslaw.inference.pools import Pool, check_roles, with_draws
+from bayeslaw.common.arrays import Bools, Floats, Ints
+from bayeslaw.common.errors import BayeslawError, TableError, TableWarning, unknown
+from bayeslaw.common.formatting import count
+from bayeslaw.common.shown import Block, Note, Showing, Shown, Table
+from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.planning.result import Plan
+from bayeslaw.inference.residuals import new_size_effects
+from bayeslaw.laws.steps import completed
+from bayeslaw.model import effects
+from bayeslaw.model.noise import LENGTH, correlation
 from bayeslaw.tables.table import LossTable, Rows, rows_of
-from bayeslaw.tables.validation import COVARIATES, check_rows
+from bayeslaw.tables.validation import (
+    COVARIATES,
+    IDENTITY,
+    OF_DOMAIN,
+    check_rows,
+    same_rows,
+)
 
 COSTS = {
     "flops": "6 N D, and the pre-training of each new base once",
     "adaptation": "6 N D of adaptation",
 }
 """Costs that are computed from N, D and PTPP."""
-# Random is the default: runs of least predicted variance gave e^(.24 ± .28) times its CRPS.
-GAINS = {
-    "random": "drawn at random: no gain gave better forecasts of measured losses",
-    "plan": "chosen to reduce the variance of the budget of the plan",
-}
-"""Ways to choose runs."""
 MOST_RUNS = 20
 """Most runs under a budget if `k` is not given."""
 SLACK = 1 + 1e-9
 """Factor by which rounding may exceed the budget."""
-AROUND = np.linspace(-3.0, 3.0, 61)
-"""Budgets around the plan's, e-folds."""
-REPLAY_STEPS, REPLAY_GRID = np.linspace(-0.1, 0.1, 5), np.linspace(0.04, 0.96, 9)
-"""Replay ratios next to the plan's, and others."""
-TRUTHS, PLANNED = 100, 400
-"""Simulations, and draws in each."""
+MOST_DRAWS = 4000
+"""Most posterior draws of which covariances are computed."""
+
+
+def codes_of_runs(frame: pd.DataFrame) -> Ints:
+    """Run of each row as a code, shape (rows,); a row without a label is a run of its own."""
+    return np.unique(effects.labels(frame, "run"), return_inverse=True)[1]
+
+
+def codes_of_bases(frame: pd.DataFrame) -> tuple[Ints, Floats]:
+    """Base of each row, (rows,), and N and PTPP of each base, (bases, 2): their distinct pairs."""
+    pairs = frame[["params", "ptpp"]].to_numpy(float)
+    unique, index = np.unique(pairs, axis=0, return_inverse=True)
+    return index.ravel(), unique
+
+
+# -- costs ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -60,34 +74,26 @@ class Costs:
     setup: Floats
     code: Ints
 
-    def further(self, bought: Sequence[int]) -> Floats:
-        """Further cost of each run once the runs `bought` are paid, shape (runs,)."""
-        left = self.setup.copy()
-        left[self.base[list(bought)]] = 0
-        return self.own + left[self.base]
+    @property
+    def alone(self) -> Floats:
+        """Cost of each run if no other is bought, shape (runs,)."""
+        return self.own + self.setup[self.base]
 
-    def total(self, bought: Sequence[int] | Ints) -> float:
-        chosen = np.unique(np.asarray(bought, int))
-        return float(self.own[chosen].sum() + self.setup[np.unique(self.base[chosen])].sum())
+    def total(self, runs: Sequence[int] | Ints) -> float:
+        bought = np.unique(np.asarray(runs, int))
+        return float(self.own[bought].sum() + self.setup[np.unique(self.base[bought])].sum())
 
-    def choose(self, scores: Callable[[list[int]], Floats], k: int, budget: float) -> list[int]:
-        """Take the run of largest finite score, given those taken, while the limits allow one."""
-        picks: list[int] = []
-        while len(picks) < k:
-            allowed = self.further(picks) <= budget * SLACK - self.total(picks)
-            allowed[picks] = False
-            rates = np.where(allowed, scores(picks), -math.inf)
-            # Runs that may not be bought have this score.
-            if np.isneginf(rates.max()):
-                break
-            picks.append(int(rates.argmax()))
-        return picks
+    def buy(self, order: Iterable[int], k: int, budget: float) -> list[int]:
+        """The first `k` runs of the order that the budget allows, each after those before it."""
+        bought: list[int] = []
+        for run in order:
+            if len(bought) < k and self.total([*bought, run]) <= budget * SLACK:
+                bought.append(int(run))
+        return bought
 
-    def shuffled(self, seed: int | Sequence[int]) -> Floats:
-        """Scores of runs in random order, shape (runs,)."""
-        order = np.random.default_rng(seed).permutation(len(self.own))
-        # The inverse of a permutation: of each run its place in the order.
-        return -np.argsort(order).astype(float)
+    def shuffled(self, seed: int | Sequence[int]) -> Ints:
+        """The runs in random order."""
+        return np.random.default_rng(seed).permutation(len(self.own))
 
 
 def costs(
@@ -112,23 +118,137 @@ def costs(
         raise BayeslawError(unknown("cost", cost, [*COSTS, *map(str, frame.columns)]))
     if not ((own > 0) & np.isfinite(own)).all():
         raise BayeslawError(f"cost {cost!r}: not a positive number in every candidate row.")
-    code = run_of_each(frame)
+    code = codes_of_runs(frame)
     # The other rows of a run are its checkpoints, and free.
     longest = pd.Series(own).groupby(code).idxmax().to_numpy()
     if "ptpp" not in columns:
         return Costs(own[longest], np.zeros(len(longest), int), np.zeros(1), code)
-    base, unique = bases(frame)
+    base, unique = codes_of_bases(frame)
     # 6 N D, where D is N times PTPP.
     setup = 6 * unique[:, 0] ** 2 * unique[:, 1]
     if cost != "flops":
         # A column may be in another unit, to which FLOPs cannot be added.
         setup[:] = 0
     elif fitted is not None:
-        known = pd.concat([fitted.frame, fitted.baselines])
-        existing = known[["params", "ptpp"]].to_numpy(float)
+        trained = pd.concat([fitted.frame, fitted.baselines])[["params", "ptpp"]].to_numpy(float)
         # A base that was fitted, or measured before adaptation, is paid for.
-        setup[np.isclose(unique[:, None], existing, rtol=1e-6).all(-1).any(1)] = 0
+        setup[np.isclose(unique[:, None], trained, rtol=1e-6).all(-1).any(1)] = 0
     return Costs(own[longest], base[longest], setup, code)
+
+
+# -- predicted standard deviations ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class JointGaussian:
+    """Joint Gaussian of log losses: `measured`, (draws, rows), and `targets`, (draws, targets).
+
+    Both are as from `centred` and without noise. `noise`, (rows, rows), is the covariance of what
+    the draws do not contain: measurement noise, and effects of new groups.
+    """
+
+    measured: Floats
+    targets: Floats
+    noise: Floats
+
+    def variances(self, rows: Bools) -> Floats:
+        """Variance of each target once the rows are measured, shape (targets,)."""
+        measured = self.measured[:, rows]
+        root = np.linalg.cholesky(measured.T @ measured + self.noise[np.ix_(rows, rows)])
+        explained = np.linalg.solve(root, measured.T @ self.targets)
+        return np.asarray((self.targets**2).sum(0) - (explained**2).sum(0))
+
+
+def centred(values: Floats) -> Floats:
+    """Deviations of draws from their mean, scaled so that ``z.T @ z`` is the covariance matrix."""
+    return np.asarray((values - values.mean(0)) / np.sqrt(len(values) - 1))
+
+
+def joint_gaussian(
+    fit: Posterior | Pool, frame: pd.DataFrame, targets: pd.DataFrame
+) -> JointGaussian:
+    """Joint Gaussian of measurements of `frame` and latent log losses of `targets`."""
+    draws = np.unique(np.linspace(0, fit.count - 1, min(MOST_DRAWS, fit.count)).astype(int))
+    # Candidates may state a domain, and targets not; the losses are of the fit's.
+    frame = frame.drop(columns=[*OF_DOMAIN], errors="ignore")
+    rows = pd.concat(completed([frame, targets]), join="inner")
+    log_loss, noise = np.empty((len(draws), len(rows))), np.zeros((len(frame), len(frame)))
+    for member, of_member, index in fit.by_member(draws):
+        # Candidates and targets of one new size have the same effect.
+        losses = np.log(member.latent(rows))
+        losses += new_size_effects(member, rows, np.random.default_rng([0, 0]))
+        # Fitted effects belong to what is measured; targets are latent losses.
+        losses[:, : len(frame)] += effects.draw(member.draws, member.spec.effects, frame, None)
+        log_loss[index] = losses[of_member]
+    for member, of_member, _ in fit.by_member():
+        # The noise of a pool is that of its members, by their shares of the draws.
+        noise += len(of_member) / fit.count * _noise(member, frame)
+    measured, aims = np.split(log_loss, [len(frame)], axis=1)
+    return JointGaussian(centred(measured), centred(aims), noise)
+
+
+def _noise(fit: Posterior, frame: pd.DataFrame) -> Floats:
+    """Covariance of the noise of measured log losses, and of the effects of new groups."""
+    # The inverse of the Fisher information about the location: a normal measurement of that
+    # variance is as informative as one with this likelihood.
+    variances = fit.spec.likelihood.information_variance(fit.scale(frame), fit.values())
+    sd = np.sqrt(np.median(variances, axis=0))
+    among = np.eye(len(frame))
+    if fit.spec.errors == "run":
+        ell = float(np.median(fit.values()[LENGTH]))
+        among = correlation(codes_of_runs(frame), frame["tokens"].to_numpy(float), ell)
+    total = sd[:, None] * sd * among
+    for name in fit.spec.effects:
+        if effects.level(name).latent:
+            continue  # these effects are part of the draws
+        group = effects.labels(frame, name, fit.draws[name].values)
+        new = ~effects.is_fitted(fit.draws, name, frame)
+        if name == "base" and "base" not in frame and {"params", "ptpp"} <= {*frame}:
+            group, new = codes_of_bases(frame)[0].astype(str), np.ones(len(frame), bool)
+        variance = float(np.median(fit.values()[f"tau_{name}"] ** 2))
+        total += variance * ((group[:, None] == group) & new & new[:, None])
+    return total
+
+
+def candidate_rows(posterior: Posterior | Pool, candidates: Rows | pd.DataFrame) -> pd.DataFrame:
+    """Valid candidate rows that are not training rows of the posterior."""
+    columns = [*posterior.columns]
+    rows = rows_of(candidates, "candidates", columns)
+    check_rows(rows.frame, rows.name, posterior.table.frame)
+    for law in posterior.laws:
+        rows = law.rows(rows)
+        law.covariates(rows)  # raises for rows with tokens = 0
+    frame = rows.frame
+    levels = [level for member in posterior.members.values() for level in member.spec.effects]
+    match = [*IDENTITY, *columns, *(effects.level(level).column for level in levels)]
+    fitted = same_rows(frame, posterior.table.frame, match).any(axis=1)
+    if fitted.all():
+        raise TableError("candidates: all of them are rows that were fitted; nothing to buy.")
+    if fitted.any():
+        warnings.warn(
+            f"candidates: {fitted.sum()} of {len(frame)} are rows that were fitted; left out.",
+            TableWarning,
+            stacklevel=3,
+        )
+        frame = frame[~fitted].reset_index(drop=True)
+    effects.check_runs(frame, "candidates", columns)
+    return frame
+
+
+def predicted_sd(
+    posterior: Posterior, rows: Rows | pd.DataFrame, targets: Rows | pd.DataFrame
+) -> Floats:
+    """Predicted standard deviation of log loss at each target once `rows`, if any, are measured.
+
+    The random effect of a target's size is included if the size has no training rows.
+    """
+    aims = rows_of(targets, "targets").frame
+    frame = candidate_rows(posterior, rows) if len(rows) else aims
+    joint = joint_gaussian(posterior, frame, aims)
+    return np.sqrt(joint.variances(np.full(len(frame), len(rows) > 0)))
+
+
+# -- the runs -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -139,88 +259,69 @@ class Anchors(Showing):
     ----------
     picks : DataFrame
         One row per run: the covariates of its longest row, `run` if the candidates have it, `rows`,
-        the number of rows measured; `flops`, its further cost, and `flops_total`; `sd_before` and
-        `sd`, the predicted posterior standard deviation of log loss before and after it, root mean
-        square over the targets, and `sd_max`, the largest after it. For the gain of a plan also
-        `p_plan` and `atpp`: predicted probability that there is a plan at the stated confidence
-        once it is measured, and the median of its budget.
+        the number of rows measured; `flops`, its further cost, and `flops_total`; `sd`, the
+        predicted posterior standard deviation of log loss after it, root mean square over targets.
     frame : DataFrame
         Rows to measure, those of one run together; the column `pick` counts the runs from 1.
     sd : array, shape (picks + 1, targets)
         Predicted posterior standard deviation of log loss before any run and after each.
-    targets : DataFrame
-    gain, cost : str
-    seed : int
+    cost : str
     budget : float
-        Most FLOPs; infinite without a budget.
-    unconverged : tuple of str
-        Failures of the convergence check.
-    atpp : float
-        For the gain of a plan, the plan's budget before any run.
+        Infinite if none was given.
+    seed : int
     """
 
     picks: pd.DataFrame
     frame: pd.DataFrame = field(repr=False)
     sd: Floats = field(repr=False)
-    targets: pd.DataFrame = field(repr=False)
-    gain: str
     cost: str
-    seed: int
     budget: float
-    unconverged: tuple[str, ...] = ()
-    atpp: float = math.nan
+    seed: int
 
     @property
     def flops(self) -> float:
         """Cost of all runs."""
         return float(self.picks["flops"].sum())
 
+    @property
+    def sd_now(self) -> float:
+        """Standard deviation before any run, as `sd` of `picks`."""
+        return float(np.sqrt((self.sd[0] ** 2).mean()))
+
     def shown(self) -> Shown:
         """The runs in the order to buy them, with what is predicted after each."""
-        picks, unit = self.picks, "FLOPs" if self.cost in COSTS else self.cost
+        picks, targets = self.picks, self.sd.shape[1]
+        unit = "FLOPs" if self.cost in COSTS else self.cost
         columns: dict[str, list[float | str]] = {}
         for name in picks.columns[: picks.columns.get_loc("rows")]:
-            if name != "pick":
-                columns[name] = ["", *picks[name].map(str if name == "run" else count)]
-        columns[unit] = ["", *picks["flops"].map("{:.2g}".format)]
-        columns["total"] = ["", *picks["flops_total"].map("{:.2g}".format)]
-        columns["sd"] = [picks["sd_before"].iloc[0], *picks["sd"]]
-        columns["max sd"] = list(self.sd.max(1))
-        columns["drop"] = [math.nan, *(picks["sd_before"] - picks["sd"])]
-        legend = (
-            "sd, max sd: predicted posterior standard deviation of log loss in percent, root mean "
-            f"square and largest over {len(self.targets)} target{'s' * (len(self.targets) != 1)}; "
-            "drop: reduction of sd by the run."
-        )
-        if "atpp" in picks:
-            columns["ATPP"] = [self.atpp, *picks["atpp"]]
-            columns["P(plan)"] = [math.nan, *picks["p_plan"]]
-            legend += (
-                " P(plan): predicted probability that a plan at the stated confidence exists once "
-                "the runs are measured; ATPP: the median of its budget over what they may show."
-            )
+            columns[name] = ["", *picks[name].map(str if name == "run" else count)]
+        for name, source in ((unit, "flops"), ("total", "flops_total")):
+            columns[name] = ["", *picks[source].map("{:.2g}".format)]
+        columns["sd"] = [self.sd_now, *picks["sd"]]
         index = pd.Index(["now", *range(1, len(picks) + 1)], dtype=object)
-        formats: dict[str, Format] = dict.fromkeys(("sd", "max sd", "drop"), percent_sd)
-        formats |= {"ATPP": digits, "P(plan)": ".2f"}
-        table = Table(pd.DataFrame(columns, index), "", formats, ("total", "max sd"))
-        how = GAINS[self.gain] + (f"; seed {self.seed}" if self.gain == "random" else "")
-        blocks: list[Block] = [how, table, Note(legend, "quiet")]
+        legend = (
+            "sd: predicted posterior standard deviation of log loss in percent, root mean square "
+            f"over {targets} target{'s' * (targets != 1)}."
+        )
+        blocks: list[Block] = [
+            "drawn at random: no criterion gave better forecasts of measured losses; "
+            f"seed {self.seed}",
+            Table(pd.DataFrame(columns, index), "", {"sd": percent_sd}, ("total",)),
+            Note(legend, "quiet"),
+        ]
         if (sizes := picks["params"].nunique()) == 1 < len(picks):
-            words = "All of one size: these runs cannot show that the law is wrong about N."
-            blocks.append(Note(words, "caution"))
+            one_size = "All of one size: these runs cannot show that the law is wrong about N."
+            blocks.append(Note(one_size, "caution"))
         if more := len(self.frame) - len(picks):
             blocks.append(
                 f"{more} further rows are checkpoints of these runs, free (--out, --json)."
             )
         document = {
-            "gain": self.gain,
             "cost": self.cost,
             "budget": self.budget,
             "flops": self.flops,
-            "targets": len(self.targets),
-            "sd_now": picks["sd_before"].iloc[0],
-            "atpp_now": self.atpp,
-            "unconverged": list(self.unconverged),
+            "targets": targets,
+            "sd_now": self.sd_now,
             "picks": picks.to_dict("records"),
             "rows": self.frame.to_dict("records"),
         }
@@ -237,17 +338,14 @@ def percent_sd(value: float) -> str:
 def choose_anchors(
     posterior: Posterior | Pool,
     candidates: Rows | pd.DataFrame,
-    targets: Rows | pd.DataFrame | None = None,
+    targets: Rows | pd.DataFrame,
     *,
     k: int | None = None,
     budget: float | None = None,
     cost: str = "flops",
-    gain: str = "random",
-    plan: Plan | None = None,
-    source: Posterior | Pool | None = None,
     seed: int = 0,
 ) -> Anchors:
-    """Choose the runs to buy next, at random or for a plan, and predict what they will tell.
+    """Draw the runs to buy next at random, and predict what they will tell.
 
     Parameters
     ----------
@@ -256,8 +354,8 @@ def choose_anchors(
         Rows that could be measured. Rows with the same `run` are checkpoints of one run, which
         costs what its longest row costs, and have a common random effect. Rows with the same
         `base`, or without that column the same N and PTPP, have a common random effect of base.
-    targets : LossTable or DataFrame, optional
-        Rows whose losses are to be forecast. Required unless the gain is that of a plan.
+    targets : LossTable or DataFrame
+        Rows whose losses are to be forecast.
     k : int, optional
         Number of runs; with a `budget` the most, by default 20.
     budget : float, optional
@@ -266,152 +364,50 @@ def choose_anchors(
         ``"flops"`` is 6 N D for each run and, for laws with `ptpp`, the pre-training of each base
         (6 N times N PTPP tokens), unless it is in the posterior's table, if only by a row with
         ``tokens = 0``. ``"adaptation"`` is 6 N D alone. A column has the costs in any unit.
-    gain : {"random", "plan"}
-        ``"random"``: in random order, as forecasts with chosen runs were no better
-        (docs/anchors.md). ``"plan"``: in turn the run that most reduces the variance of the budget
-        that `plan` needs; with a `budget`, for its cost.
-    plan : Plan, optional
-        For ``gain="plan"``: the plan made with `posterior` as its (first) target. It may be
-        infeasible; then the runs are chosen for its most likely choice.
-    source : Posterior or Pool, optional
-        Posterior of the plan's source domain; each run is then measured in both domains.
     seed : int
-        Of random runs.
 
     Returns
     -------
     Anchors
 
-    Raises
-    ------
-    TableError
-        If a covariate is missing or a run is inconsistent, or all candidates are fitted rows.
-    BayeslawError
-        If an argument is not valid, or nothing can be bought for the budget.
-
     Notes
     -----
     Predictions are those of a Gaussian with the posterior's covariances: approximate, since laws
     are not linear in their parameters. Candidates that were fitted are left out with a warning.
+
+    Examples
+    --------
+    >>> fit = bl.fit("chinchilla", bl.example_table(), discrepancy="none", effects="none")
+    >>> candidates = bl.grid(params=[5e8, 2e9], tokens=[1e10, 1e11])
+    >>> found = bl.choose_anchors(fit, candidates, bl.grid(params=1e10, tokens=1e12), k=2)
+    >>> found.picks["flops_total"].tolist() == found.picks["flops"].cumsum().tolist()
+    True
     """
-    if gain not in GAINS:
-        raise BayeslawError(unknown("gain", gain, GAINS))
     if k is None and budget is None:
         raise BayeslawError("say how many runs to choose (k=) or what they may cost (budget=).")
     if (k is not None and k < 1) or (budget is not None and not budget > 0):
         raise BayeslawError("k and budget must be positive.")
-    if (gain == "plan") != (plan is not None):
-        raise BayeslawError("gain='plan' needs plan=, a Plan; random runs do not take one.")
-    if plan is not None and (plan.chosen is None or not 0 < plan.chosen.tokens < math.inf):
-        raise BayeslawError(
-            f"no draw meets the limits at any budget, so there is nothing to aim at: {plan.binds}"
-        )
-    fits = [posterior] if source is None else [posterior, source]
-    for fit in fits:
-        with_draws(fit, "choose_anchors").require_converged()
-    check_roles(fits[:1] if source is not None else [], fits[1:])
+    with_draws(posterior, "choose_anchors").require_converged()
     columns = [*posterior.columns]
     frame = candidate_rows(posterior, candidates)
     price = costs(frame, posterior.columns, cost=cost, fitted=posterior.table)
-    if targets is not None:
-        aims = rows_of(targets, "targets", columns).frame
-        check_rows(aims, "targets", posterior.table.frame)
-        for law in posterior.laws:
-            aims = law.at_held(aims, "targets")
-    elif plan is None or plan.chosen is None:
-        raise BayeslawError("say where the loss matters (targets=): a table or a grid.")
-    else:
-        planned = plan.run.row.assign(tokens=plan.chosen.tokens, replay=plan.chosen.replay)
-        aims = rows_of(planned, "targets", columns).frame
-    joint, keep = joint_gaussian(fits, frame, aims, plan)
-
-    def rates(picks: list[int]) -> Floats:
-        """Reduction of the variance of the plan's budget, the last target, by each run."""
-        now, extra = joint.variances(picks)[-1], price.further(picks)
-        gains = np.array([now - joint.variances([*picks, i])[-1] for i in range(len(extra))])
-        # A budget is spent best by gain per cost; k runs, by gain.
-        return gains / extra if budget else gains
-
-    order = price.shuffled(seed)
+    aims = rows_of(targets, "targets", columns).frame
+    check_rows(aims, "targets", posterior.table.frame)
+    for law in posterior.laws:
+        aims = law.at_held(aims, "targets")
     most = budget or math.inf
-    picks = price.choose((lambda _: order) if plan is None else rates, k or MOST_RUNS, most)
-    if not picks:
-        least = price.further([]).min()
+    runs = price.buy(price.shuffled(seed), k or MOST_RUNS, most)
+    if not runs:
+        least = price.alone.min()
         raise BayeslawError(f"nothing to buy for {budget:.3g} FLOPs: the least costs {least:.3g}.")
-    steps = [picks[:i] for i in range(len(picks) + 1)]
-    sd = np.sqrt([joint.variances(bought)[: len(aims)] for bought in steps])
-    spent = np.array([price.total(bought) for bought in steps])
-    rows = [frame[price.code == pick].assign(pick=i) for i, pick in enumerate(picks, 1)]
-    shown = [c for c in dict.fromkeys(("run", *COVARIATES, *columns)) if c in frame]
-    table = pd.concat([part.nlargest(1, "tokens")[shown] for part in rows], ignore_index=True)
-    table["rows"] = [len(part) for part in rows]
-    table["flops"], table["flops_total"] = np.diff(spent), spent[1:]
-    mean = np.sqrt((sd**2).mean(1))
-    table["sd_before"], table["sd"], table["sd_max"] = mean[:-1], mean[1:], sd[1:].max(1)
-    if plan is not None:
-        after = [plan_after(plan, joint, keep, bought) for bought in steps[1:]]
-        table["atpp"], table["p_plan"] = zip(*after, strict=True)
-    return Anchors(
-        picks=table,
-        frame=pd.concat(rows, ignore_index=True),
-        sd=sd,
-        targets=aims,
-        gain=gain,
-        cost=cost,
-        seed=seed,
-        budget=most,
-        unconverged=tuple(failure for fit in fits for failure in fit.convergence.failures),
-        atpp=plan.atpp if plan is not None else math.nan,
-    )
-
-
-def plan_after(
-    plan: Plan, joint: JointGaussian, keep: Ints, picks: Sequence[int]
-) -> tuple[float, float]:
-    """Median ATPP of the plan once candidates are measured, and the probability of a plan.
-
-    Each simulation takes a draw as the truth and draws the losses that the runs would have. Every
-    other draw is moved by its regression on the measured losses (Matheron's rule [1]_), which gives
-    draws of the Gaussian posterior after the purchase. `joint` has the candidates at the plan's
-    paired draws `keep`. The margins move on a fixed grid: a search would need the losses, moved
-    likewise, at other nodes for each of the `TRUTHS`.
-
-    References
-    ----------
-    .. [1] J. T. Wilson et al. (2021). Pathwise conditioning of Gaussian processes. Journal of
-       Machine Learning Research, 22(105), 1-47.
-    """
-    assert plan.chosen is not None
-    rng = np.random.default_rng(0)
-    atpp = plan.chosen.atpp * np.exp(AROUND)
-    least, most = plan.replay_grid[[0, -1]]
-    ratios = np.unique(np.clip(np.r_[plan.chosen.replay + REPLAY_STEPS, REPLAY_GRID], least, most))
-    chosen = rng.permutation(len(keep))[:PLANNED]
-    problem = plan.problem.take(keep[chosen])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        # In logs, in which measurements and draws are taken as jointly normal.
-        losses = [np.log(limit.curve.loss(np.log(atpp), ratios)) for limit in problem.limits]
-        thresholds = [np.log(limit.threshold) for limit in problem.limits]
-        margin = np.array([t - loss for t, loss in zip(thresholds, losses, strict=True)])
-    # Only the sign of a margin counts, and infinite ones would have no covariance.
-    margin = np.nan_to_num(margin, nan=-1.0, posinf=1.0, neginf=-1.0)  # limits, ATPP, r, draws
-    have = joint.of(picks)
-    # `centred` has divided by this; the regression here is of the deviations themselves.
-    x = joint.measured[chosen][:, have] * math.sqrt(len(joint.measured) - 1)
-    noise = joint.noise[np.ix_(have, have)]
-    shape, flat = margin.shape, margin.reshape(-1, margin.shape[-1])
-    moved = x - x.mean(0)
-    total = moved.T @ moved / (len(x) - 1) + noise
-    gain = (flat - flat.mean(1, keepdims=True)) @ moved / (len(x) - 1) @ np.linalg.inv(total)
-    root = np.linalg.cholesky(noise)
-    budgets = []
-    for t in range(TRUTHS):
-        # Errors of the other draws are drawn anew, so that their chance averages out over truths.
-        seen = x + rng.standard_normal(x.shape) @ root.T
-        truth = x[t % len(x)] + rng.standard_normal(x.shape[1]) @ root.T
-        after = (flat + gain @ (truth - seen).T).reshape(shape)
-        enough = ((after >= 0).all(0).sum(-1) >= problem.rank).any(-1)
-        budgets.append(float(atpp[enough.argmax()]) if enough.any() else math.inf)
-    # An order statistic: between a finite and an infinite budget there is no mean.
-    median = float(np.quantile(budgets, 0.5, method="higher"))
-    return median, float(np.isfinite(budgets).mean())
+    bought = [runs[:i] for i in range(len(runs) + 1)]
+    joint = joint_gaussian(posterior, frame, aims)
+    sd = np.sqrt([joint.variances(np.isin(price.code, few)) for few in bought])
+    spent = np.array([price.total(few) for few in bought])
+    rows = [frame[price.code == run].assign(pick=i) for i, run in enumerate(runs, 1)]
+    names = [c for c in dict.fromkeys(("run", *COVARIATES, *columns)) if c in frame]
+    picks = pd.concat([of_run.nlargest(1, "tokens")[names] for of_run in rows], ignore_index=True)
+    picks["rows"] = [len(of_run) for of_run in rows]
+    picks["flops"], picks["flops_total"] = np.diff(spent), spent[1:]
+    picks["sd"] = np.sqrt((sd[1:] ** 2).mean(1))
+    return Anchors(picks, pd.concat(rows, ignore_index=True), sd, cost, most, seed)

@@ -23,7 +23,15 @@ from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count
 from bayeslaw.common.progress import step
 from bayeslaw.derive.derived import checked, determined
-from bayeslaw.derive.optimum import Range, budgets_of, positive, split_of, splits, training_flops
+from bayeslaw.derive.optimum import (
+    WIDE_RATIO_STEP,
+    Range,
+    budgets_of,
+    positive,
+    split_of,
+    splits,
+    training_flops,
+)
 from bayeslaw.derive.without_drift import spread_draws
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Fit, Pool
@@ -465,8 +473,9 @@ def compute_optimal(
     rows = posterior.table.measured.assign(compute=training_flops(posterior))
     ends = min(asked[0], rows["compute"].min()), max(asked[-1], rows["compute"].max())
     few = spread_draws(posterior.count, FRONTIER_DRAWS)
+    given = {"replay": replay, "ptpp": ptpp, **own}
     budgets, rule = (
-        budgets_of(posterior, ends, search, replay, ptpp, few, own, drift=drift)
+        budgets_of(posterior, search, given, few, drift=drift)
         for drift in (True, not posterior.law.deviations)
     )
     colours = ScalarMappable(LogNorm(asked[0], max(asked[-1], 1.01 * asked[0])), SIZES)
@@ -476,8 +485,8 @@ def compute_optimal(
     middles = []
     for c, (first, best, last) in zip(asked, best_sizes.T, strict=True):
         colour = colours.to_rgba(np.array(c))
-        sizes = split_of(np.log(c), (ratios := budgets.ratios())[:, 0])["params"]
-        low, middle, high = np.quantile(budgets.loss(np.log(c), ratios), ENDS_90, axis=1)
+        sizes = split_of(np.log(c), (ratios := budgets.ratios(WIDE_RATIO_STEP)))["params"]
+        low, middle, high = np.quantile(budgets.along(np.log(c), ratios), ENDS_90, axis=0)
         curves.fill_between(sizes, low, high, color=colour, alpha=0.25, lw=0)
         curves.plot(sizes, middle, color=colour)
         # Sizes fall with D / N.
@@ -502,7 +511,7 @@ def compute_optimal(
     if posterior.law.deviations:
         bands.insert(0, (budgets, QUIET, 0.25))
     for split, shade, alpha in bands:
-        frontier = np.array([split.best(np.log(c))[0] for c in nodes])
+        frontier = np.array([split.best(np.log(c), WIDE_RATIO_STEP)[0] for c in nodes])
         values = split_of(np.log(nodes)[:, None], frontier) | {"ratio": np.exp(frontier)}
         for ax, (name, _, _) in zip(others, drawn, strict=True):
             low, middle, high = np.quantile(values[name], ENDS_90, axis=1)

@@ -6,6 +6,13 @@ value among the posterior draws is uniform (Talts et al. 2018), and so is that o
 loss among the draws of its forecast. The ranked quantities are the parameters, the losses of rows
 in new groups, and the joint log likelihood, which detects errors that the parameters alone do not
 (Modrák et al. 2023).
+
+References
+----------
+.. [1] Talts, Betancourt, Simpson, Vehtari and Gelman, Validating Bayesian inference algorithms
+   with simulation-based calibration. arXiv 1804.06788 (2018).
+.. [2] Modrák, Moon, Kim, Bürkner, Huurre, Faltejsková, Gelman and Vehtari, Simulation-based
+   calibration checking for Bayesian computation. Bayesian Analysis (2023).
 """
 
 import math
@@ -23,6 +30,7 @@ from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.progress import each
 from bayeslaw.common.shown import Format, Showing, Shown, Table
 from bayeslaw.inference.fitting import fit_spec, specify
+from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import log_likelihood
 from bayeslaw.inference.sampling import PosteriorSettings, make_settings
 from bayeslaw.laws.law import Law
@@ -67,13 +75,6 @@ class Calibration(Showing):
         Number of simulations that are left out, since R-hat of their posterior exceeds 1.05.
     divergent : sequence of float
         Share of divergent transitions of each simulation's posterior.
-
-    References
-    ----------
-    .. [1] Talts, Betancourt, Simpson, Vehtari and Gelman, Validating Bayesian inference algorithms
-       with simulation-based calibration. arXiv 1804.06788 (2018).
-    .. [2] Modrák, Moon, Kim, Bürkner, Huurre, Faltejsková, Gelman and Vehtari, Simulation-based
-       calibration checking for Bayesian computation. Bayesian Analysis (2023).
     """
 
     ranks: pd.DataFrame
@@ -83,20 +84,10 @@ class Calibration(Showing):
     def envelope(self, level: float = 0.95, seed: int = 0) -> pd.DataFrame:
         """Test of uniformity: the ECDF of the ranks against its simultaneous envelope.
 
-        Parameters
-        ----------
-        level : float
-            Probability that the ECDF of uniform ranks lies inside the envelope.
-        seed : int
-            Seed of the simulated envelope.
-
-        Returns
-        -------
-        DataFrame
-            Per quantity: `inside`, whether the ECDF lies inside the envelope; `excess`, its largest
-            distance outside; `mean` of the ranks, 1/2 if the posterior is unbiased; `spread`, the
-            variance of the ranks over 1/12, above 1 if posteriors are too narrow and below 1 if
-            they are too wide.
+        With probability `level` the ECDF of uniform ranks lies inside; `seed` is of the simulated
+        envelope. Of each quantity: `inside`; `excess`, the largest distance outside; `mean` of the
+        ranks, 1/2 if the posterior is unbiased; `spread`, the variance of the ranks over that of
+        uniform ones, above 1 if posteriors are too narrow and below 1 if they are too wide.
         """
         from arviz_stats.ecdf_utils import ecdf_pit
 
@@ -147,10 +138,6 @@ def calibrate(
         calibration finds it.
     **settings
         Of `bayeslaw.fit`.
-
-    Returns
-    -------
-    Calibration
     """
     law = load_law(law)
     check_role(role)
@@ -164,40 +151,40 @@ def calibrate(
     spec = specify(law, blank, chosen)
     truth, losses = _prior(spec, blank, ahead, simulations, seed)
     rng = np.random.default_rng([seed, 1])
-    rows, divergent, failed = [], [], 0
-    for i in each(range(len(losses)), "simulations", chosen.progress):
-        loss = losses[i]
-        if not (np.isfinite(loss).all() and (loss > 0).all()):
-            failed += 1
+    ranks, divergent = [], []
+    for i in each(range(simulations), "simulations", chosen.progress):
+        fitted, further = np.split(losses[i], [len(design)])
+        if not (np.isfinite(losses[i]).all() and (losses[i] > 0).all()):
             continue
-        table = _table(design, loss[: len(design)])
-        fit = fit_spec(spec, table, replace(chosen, seed=chosen.seed + i))
+        fit = fit_spec(spec, _table(design, fitted), replace(chosen, seed=chosen.seed + i))
         if not fit.convergence.rhat <= MOST_RHAT:
-            failed += 1
             continue
         used = fit.accepted(unconverged=True, beyond_evidence=True)
-        fc = used.forecast(ahead, seed=seed + i)
-        new = fc.draws.values
-        pair = []
-        for posterior, measured in (
-            (fit, new.reshape(-1, len(ahead))),
-            (replace(fit, draws=truth.isel(draw=[i])), loss[None, len(design) :]),
-        ):
-            values = {name: value[:, 0] for name, value in posterior.values().items()}
-            values["log likelihood"] = log_likelihood(posterior).sum(axis=1)
-            values |= {f"loss {k}": measured[:, k] for k in range(len(ahead))}
-            values["change"] = np.log(values["loss 3"] / values["loss 2"])
-            pair.append(values)
-        drawn, true = pair
+        drawn = _quantities(fit, used.forecast(ahead, seed=seed + i).samples)
+        true = _quantities(replace(fit, draws=truth.isel(draw=[i])), further[None])
         # Ranks assume independent draws: take about as many as the effective sample size.
-        apart = slice(None, None, math.ceil(fit.count / max(fit.convergence.ess_bulk, 1)))
-        ranks = {}
-        for name, draws in drawn.items():
-            kept = draws[apart] * (fault or {}).get(name, 1.0)
-            ranks[name] = float((np.sum(kept < true[name]) + rng.random()) / (len(kept) + 1))
-        rows.append(ranks)
+        apart = math.ceil(fit.count / max(fit.convergence.ess_bulk, 1))
+        factors = fault or {}
+        ranks.append(
+            {
+                name: _rank(factors.get(name, 1.0) * draws[::apart], true[name], rng)
+                for name, draws in drawn.items()
+            }
+        )
         divergent.append(fit.convergence.divergences / fit.convergence.transitions)
-    return Calibration(pd.DataFrame(rows), failed, divergent)
+    return Calibration(pd.DataFrame(ranks), simulations - len(ranks), divergent)
+
+
+def _rank(draws: Floats, truth: Floats, rng: np.random.Generator) -> float:
+    return float((np.sum(draws < truth) + rng.random()) / (len(draws) + 1))
+
+
+def _quantities(fit: Posterior, ahead: Floats) -> dict[str, Floats]:
+    """What is ranked, of each draw: `ahead` has the losses of the rows to forecast."""
+    quantities = {name: value[:, 0] for name, value in fit.values().items()}
+    quantities["log likelihood"] = log_likelihood(fit).sum(axis=1)
+    quantities |= {f"loss {k}": losses for k, losses in enumerate(ahead.T)}
+    return quantities | {"change": np.log(quantities["loss 3"] / quantities["loss 2"])}
 
 
 def _labelled(law: Law, values: Mapping[str, list[float]], label: str, role: str) -> pd.DataFrame:
@@ -235,17 +222,17 @@ def _prior(
     draws: dict[str, tuple[tuple[str, ...], Floats]] = {}
     coords: dict[str, Any] = {**extended.groups}
     for name, value in values.items():
-        dims: tuple[str, ...] = ()
         if name.endswith("_effect"):
-            dims = (name.removesuffix("_effect"),)
+            draws[name] = (("chain", "draw", name.removesuffix("_effect")), value[None])
         elif value.ndim == 3:
-            dims, value = (f"{name}_knot",), value[:, 0]
-        draws[str(name)] = (("chain", "draw", *dims), value[None] if dims else value[None, :, 0])
-    for mine, longer in zip(data.law.walks, extended.law.walks, strict=True):
-        assert mine.knots
+            draws[name] = (("chain", "draw", f"{name}_knot"), value[None, :, 0])
+        else:
+            draws[name] = (("chain", "draw"), value[None, :, 0])
+    for fitted, longer in zip(data.law.walks, extended.law.walks, strict=True):
+        assert fitted.knots
         assert longer.knots
-        among = np.isin(longer.knots.positions, mine.knots.positions)
-        dims, steps = draws[mine.steps]
-        draws[mine.steps] = (dims, steps[..., among])
-        coords[f"{mine.steps}_knot"] = mine.knots.positions
+        among = np.isin(longer.knots.positions, fitted.knots.positions)
+        dims, steps = draws[fitted.steps]
+        draws[fitted.steps] = (dims, steps[..., among])
+        coords[f"{fitted.steps}_knot"] = fitted.knots.positions
     return xr.Dataset(draws, coords), np.exp(log_loss)

@@ -61,15 +61,6 @@ def simulate(
     LossTable
         The design with `loss` in nats per token and ``synthetic = True``.
 
-    Raises
-    ------
-    LawError
-        If a parameter is missing or misspelt, or the losses are not positive and finite.
-    TableError
-        If the design lacks a column the law needs, or the role.
-    BayeslawError
-        If sigma is negative or not finite.
-
     Examples
     --------
     >>> design = grid(params=[1e8, 1e9], tokens=[1e9, 1e10])
@@ -113,7 +104,6 @@ class World:
     """Domains with known true laws, and a planning problem for them."""
 
     title: str
-    note: str  # how the parameters were chosen
     target: str
     source: str  # the domain that may be forgotten
     laws: Mapping[str, Law]  # by domain, as are truth and sigma
@@ -150,12 +140,6 @@ class World:
         n = self.limits["params"] if params is None else params
         p = self.limits["ptpp"] if ptpp is None else ptpp
         return float(self.loss(self.source, grid(params=n, ptpp=p, replay=1.0, tokens=p * n))[0])
-
-    def adapted(self, replay: float, tokens: float) -> tuple[float, float]:
-        """True losses of the model of `limits` after adaptation: target domain, source domain."""
-        n, p = self.limits["params"], self.limits["ptpp"]
-        row = grid(params=n, ptpp=p, replay=replay, tokens=tokens)
-        return float(self.loss(self.target, row)[0]), float(self.loss(self.source, row)[0])
 
     def table(
         self, domain: str | None = None, *, seed: int = 0, noise: bool | float = True
@@ -199,10 +183,6 @@ def paper_world() -> World:
     Its parameters are calibrated to the results that the paper reports
     (``benchmarks/calibrate_world.py`` of commit b042428): the smallest budget that meets both
     limits is 8.9 adaptation tokens per parameter at 34 % replay.
-
-    Returns
-    -------
-    World
 
     Examples
     --------

@@ -32,15 +32,15 @@ WIDE = {"COLUMNS": "88", "TERM": "dumb"}
 API = {
     "Tables": "read_table from_frame example_table grid locate LossTable",
     "Laws and priors": "load_law Law Prior",
-    "Fits": "fit pymc_model Posterior Pool load fit_huber PointFit write_coefficients",
+    "Fits": "fit pymc_model Posterior Pool load fit_huber PointFit",
     "Forecasts and scores": "Forecast score compare register verify Verification",
     "Checks and cross-validation": "check Check calibrate Calibration backtest"
-    " read_backtest Backtest loo cross_validate Elpd StackedForecast",
+    " read_backtest Backtest loo StackedForecast",
     "Derived numbers": "derive.compute_optimal derive.flops_to_reach derive.compute_multiplier"
     " derive.local_exponents derive.best_rate derive.floor derive.accuracy"
     " derive.Derived compare_recipes Recipes",
-    "Plans, anchors, studies": "plan Plan Choice plan_example choose_anchors Anchors anchor_value"
-    " study Case explore Explorer",
+    "Plans, anchors, studies": "plan Plan Choice plan_example choose_anchors Anchors study"
+    " explore Explorer",
     "Reports": "report Report",
     "Figures": "plots.Plots plots.compare plots.coverage"
     " plots.compute_optimal plots.forecast plots.in_sample plots.overview plots.observed"

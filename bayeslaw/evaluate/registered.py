@@ -1,11 +1,11 @@
-"""Files of results for later and for others: registered forecasts, and coefficients of a fit.
+"""Forecasts that are registered before the losses are measured, and verified afterwards.
 
-Both are JSON: the content under its name, its SHA-256, and short hashes of its parts, by which the
-reader of a forecast is told which of them was edited.
+The file is JSON: the forecast, its SHA-256, short hashes of its parts, by which its reader is told
+which of them was edited, and the results of verifications.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 
 from bayeslaw.common.arrays import Ints
 from bayeslaw.common.defaults import COVARIATE_TOLERANCE
 from bayeslaw.common.errors import BayeslawError, FileError, TableError, argument
 from bayeslaw.common.files import digest, locked, read_json, write_json
 from bayeslaw.common.formatting import jsonable
-from bayeslaw.common.shown import SYNTHETIC, Block, Note, Showing, Shown, Table
+from bayeslaw.common.shown import SYNTHETIC, Block, Note, Showing, Shown
 from bayeslaw.evaluate.scores import (
     BAND_SCORES,
     POINT_SCORES,
@@ -29,6 +28,7 @@ from bayeslaw.evaluate.scores import (
     point_scores,
     shown_scores,
 )
+from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.inference.forecast import (
     BAND_LEVELS,
     Forecast,
@@ -37,21 +37,15 @@ from bayeslaw.inference.forecast import (
     inside,
     inside_words,
 )
-from bayeslaw.inference.pools import of_one_law
-from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.storage import with_units
 from bayeslaw.laws.steps import ANNEALED, RATE_COLUMN, UNIQUE, Departure
-from bayeslaw.tables.table import LossTable, from_frame, is_synthetic
+from bayeslaw.tables.table import LossTable, from_frame
 from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, OF_DOMAIN, row_numbers, same_rows
 
-FORECAST = ("forecast", "bayeslaw registered forecast", 1)
-COEFFICIENTS = ("coefficients", "bayeslaw coefficients", 3)
-"""Name of the content, format and schema of a file."""
+FORMAT, SCHEMA = "bayeslaw registered forecast", 1
 FEWEST_DRAWS = 100
 """Least number of draws stored: from n draws, a calibrated forecast's CRPS is too large by 1/n."""
-OTHERS = (UNIQUE, ANNEALED, RATE_COLUMN, *OF_DOMAIN)
+OPTIONAL = (UNIQUE, ANNEALED, RATE_COLUMN, *OF_DOMAIN)
 """Columns by which rows are matched, though tables may lack them."""
-COEFFICIENT_QUANTILES = {"median": 0.5, "q05": 0.05, "q25": 0.25, "q75": 0.75, "q95": 0.95}
 
 
 def register(forecast: Forecast, path: str | Path, *, draws: int = 0) -> str:
@@ -76,13 +70,6 @@ def register(forecast: Forecast, path: str | Path, *, draws: int = 0) -> str:
     -------
     str
         SHA-256 of the forecast.
-
-    Raises
-    ------
-    BayeslawError
-        If the forecast is latent, does not know its fit or is not finite, or `draws` is too small;
-        `TableError` if two rows have the same covariates and labels; `FileError` if the file
-        exists, or cannot be written.
 
     Examples
     --------
@@ -111,7 +98,11 @@ def register(forecast: Forecast, path: str | Path, *, draws: int = 0) -> str:
         raise BayeslawError("this forecast does not know its fit; make it with fit.forecast(rows).")
     if not np.isfinite(forecast.samples).all():
         raise BayeslawError("some draws of this forecast are not finite; it cannot be registered.")
-    return _write(FORECAST, _forecast_content(forecast, draws), path, results=[])
+    content = _content(forecast, draws)
+    sha256, parts = digest(content), _parts(content)
+    document = {"format": FORMAT, "schema": SCHEMA, "sha256": sha256, "forecast": content}
+    write_json(document | {"parts": parts, "results": []}, path)
+    return sha256
 
 
 @dataclass(frozen=True)
@@ -226,13 +217,6 @@ def verify(
     tolerance : float
         Largest relative difference between a planned and a measured covariate.
 
-    Raises
-    ------
-    FileError
-        If the file is missing or damaged, the forecast was edited, or its hash is not `sha256`.
-    TableError
-        If no measured row was forecast, a column by which rows are matched is missing, or two
-        measured rows belong to one row of the forecast.
     """
     document = _read(path)
     registered = document["forecast"]
@@ -244,101 +228,48 @@ def verify(
     if not 0 <= tolerance < 1:
         raise BayeslawError(f"tolerance={tolerance:g}: give a relative difference, such as 0.001.")
     frame = pd.DataFrame(registered["rows"])
-    loss, place, table = np.full(len(frame), np.nan), np.array([], int), None
+    loss, row_of = np.full(len(frame), np.nan), np.array([], int)
     if measured is not None:
-        table = measured if isinstance(measured, LossTable) else from_frame(measured, "measured")
-        place = _places(registered, table, tolerance)
-        loss[place[place >= 0]] = table.loss[place >= 0]
+        measured = measured if isinstance(measured, LossTable) else from_frame(measured, "measured")
+        row_of = _rows_of(registered, measured, tolerance)
+        loss[row_of[row_of >= 0]] = measured.loss[row_of >= 0]
     frame = frame.assign(loss=loss, error=frame["median"] / loss - 1)
     frame = pd.concat([frame, inside(frame, BAND_LEVELS)], axis=1)
-    extra = tuple(np.flatnonzero(place < 0).tolist())
-    verified = Verification(
-        document["sha256"], registered, frame, _scores(registered, frame), extra,
-        document["results"],
-    )  # fmt: skip
-    if table is None:
+    extra = tuple(np.flatnonzero(row_of < 0).tolist())
+    scores, results = _scores(registered, frame), document["results"]
+    verified = Verification(document["sha256"], registered, frame, scores, extra, results)
+    if measured is None:
         return verified
     losses = frame.loc[frame["loss"].notna(), ["row", "loss", "error"]].to_dict("records")
     result = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": _now(),
         "bayeslaw": version("bayeslaw"),
-        "measured": _about(table),
+        "measured": _about(measured),
         "tolerance": tolerance,
         "scored": len(losses),
         "missing": list(verified.missing),
         "extra": list(extra),
-        "scores": jsonable(verified.scores.to_dict()),
+        "scores": jsonable(scores.to_dict()),
         "losses": jsonable(losses),
     }
-    with locked(path):
+    with locked(path):  # another verification may have ended since the file was read
         document = _read(path)
         results = [*document["results"], result]
-        write_json({**document, "results": results}, path)
+        write_json(document | {"results": results}, path)
     return replace(verified, results=results)
-
-
-def write_coefficients(fit: Posterior, path: str | Path) -> Shown:
-    """Write the coefficients of a fit to a JSON file, for people and for other programs.
-
-    The file states for each parameter, by its symbol in the paper, a point, the median, the 50 and
-    90 % intervals and the unit, with the law, the reference point, the hash of the training table,
-    the sampler and the versions. To forecast elsewhere without the training losses, use
-    ``fit.save(path, losses=False)``.
-
-    Parameters
-    ----------
-    fit : Posterior
-        Of one that has not converged, and is `accepted`, the file says so.
-    path : str or Path
-        File to write; an existing file is replaced.
-
-    Returns
-    -------
-    Shown
-        The coefficients, for ``print``.
-
-    Raises
-    ------
-    FileError
-        If the file cannot be written.
-    """
-    one = of_one_law(fit, "write_coefficients")
-    one.require_converged(parameters=True)
-    content = _coefficients_content(one)
-    _write(COEFFICIENTS, content, path)
-    frame = pd.DataFrame(content["parameters"]).T
-    names = {"point": "point", "median": "median", "q05": "5 %", "q25": "25 %", "q75": "75 %"}
-    table = Table(frame[[*names, "q95"]].rename(columns=names | {"q95": "95 %"}))
-    state = one.convergence
-    document = {
-        "sha256": one.table.sha256,
-        "parameters": frame.rename_axis("name").reset_index().to_dict("records"),
-    }
-    note = Note(str(state), "ok" if state.ok else "refuse")
-    return Shown(f"Coefficients of {one.law.name}", [note, table], document)
-
-
-def _write(
-    kind: tuple[str, str, int], content: Mapping[str, Any], path: str | Path, **others: object
-) -> str:
-    (name, form, schema), sha256 = kind, digest(content)
-    document = {"format": form, "schema": schema, "sha256": sha256, name: content}
-    write_json(document | {"parts": _parts(content)} | others, path)
-    return sha256
 
 
 def _read(path: str | Path) -> dict[str, Any]:
     """The document of a registered forecast; `FileError` names the parts that were edited."""
-    name, form, schema = FORECAST
     try:
-        document = read_json(path, form, schema, "a registered forecast")
-        sha256, written = digest(document[name]), document["sha256"]
+        document = read_json(path, FORMAT, SCHEMA, "a registered forecast")
+        sha256, written = digest(document["forecast"]), document["sha256"]
         if sha256 != written:
-            now, then = _parts(document[name]), document["parts"]
-            parts = [part for part in then if part in now and now[part] != then[part]]
-            parts += [f"{part} (removed)" for part in then if part not in now]
-            parts += [f"{part} (added)" for part in now if part not in then]
-            changed = ", ".join(parts) or "the hash itself, or the order of the rows"
+            now, then = _parts(document["forecast"]), document["parts"]
+            edited = [part for part in then if part in now and now[part] != then[part]]
+            edited += [f"{part} (removed)" for part in then if part not in now]
+            edited += [f"{part} (added)" for part in now if part not in then]
+            changed = ", ".join(edited) or "the hash itself, or the order of the rows"
             raise FileError(
                 f"{path}: the forecast was edited after it was registered: {changed}. Its SHA-256 "
                 f"is {sha256}, written was {written}. Nothing was scored; restore the file."
@@ -353,11 +284,11 @@ def _read(path: str | Path) -> dict[str, Any]:
 
 
 def _parts(content: Mapping[str, Any]) -> dict[str, str]:
-    """Short hashes of the parts of a content, to name those that were edited."""
+    """Short hashes of the parts of a forecast, to name those that were edited."""
     parts = {name: content[name] for name in content if name not in ("fits", "rows", "draws")}
-    for label, fit in content.get("fits", {}).items():
+    for label, fit in content["fits"].items():
         parts |= {f"{name} of {label}": value for name, value in fit.items()}
-    parts |= {f"row {row.get('row')}": row for row in content.get("rows", ())}
+    parts |= {f"row {row.get('row')}": row for row in content["rows"]}
     parts |= {f"draws of row {i}": drawn for i, drawn in enumerate(content.get("draws", ()))}
     return {name: digest(value)[:12] for name, value in parts.items()}
 
@@ -370,20 +301,20 @@ def check_new(path: str | Path, draws: int) -> None:
         raise BayeslawError(f"draws={draws}: store none, or at least {FEWEST_DRAWS} for the CRPS.")
 
 
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
 def _about(table: LossTable) -> dict[str, Any]:
     return {"name": table.name, "rows": len(table), "sha256": table.sha256}
 
 
-def _forecast_content(forecast: Forecast, draws: int) -> dict[str, Any]:
+def _content(forecast: Forecast, draws: int) -> dict[str, Any]:
     """The registered part of the document, which the hash is of and which never changes."""
     frame, fits = forecast.stated, forecast.fits
-    told = dict.fromkeys((*COVARIATES, *forecast.columns, UNIQUE, ANNEALED, RATE_COLUMN))
-    match = [c for c in told if c in frame]
-    if any(fit.law.step(Departure) for fit in fits.values()):
-        match += [c for c in BASE_LOSSES if c in frame]
-    match += [c for c in forecast.labels if c in frame and c not in match]
-    either = same_rows(frame, frame, match)
-    if (same := pd.Series((either & either.T).sum(axis=1) > 1, frame.index)).any():
+    match = _matched_columns(forecast)
+    alike = same_rows(frame, frame, match)
+    if (same := pd.Series((alike & alike.T).sum(axis=1) > 1, frame.index)).any():
         raise TableError(
             f"{row_numbers(same)} of the forecast have the same {', '.join(match)}, so a measured "
             "loss could be of either; drop all but one, or add a column 'run'."
@@ -391,23 +322,10 @@ def _forecast_content(forecast: Forecast, draws: int) -> dict[str, Any]:
     ends = [column for level in BAND_LEVELS for column in band_columns(level)]
     bands = frame[match].join(forecast.to_frame(BAND_LEVELS)[["position", "median", *ends]])
     content: dict[str, Any] = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": _now(),
         "bayeslaw": version("bayeslaw"),
         "law": forecast.law,
-        "fits": {
-            label: {
-                "title": fit.law.title,
-                "covariates": list(fit.law.columns),
-                "specification": fit.spec.identity,
-                "likelihood": fit.spec.likelihood.kind,
-                "discrepancy": fit.spec.discrepancy.kind,
-                "effects": list(fit.spec.effects),
-                "errors": fit.spec.errors,
-                "training": _about(fit.table),
-                "settings": dict(fit.settings),
-            }
-            for label, fit in fits.items()
-        },
+        "fits": {label: _about_fit(fit) for label, fit in fits.items()},
         "failures": list(forecast.convergence.failures),
         "seed": forecast.seed,
         "synthetic": forecast.synthetic,
@@ -423,35 +341,57 @@ def _forecast_content(forecast: Forecast, draws: int) -> dict[str, Any]:
     return content
 
 
-def _places(registered: Mapping[str, Any], table: LossTable, tolerance: float) -> Ints:
+def _matched_columns(forecast: Forecast) -> list[str]:
+    """Columns of a forecast by which its rows are found among measured ones."""
+    names = [*COVARIATES, *forecast.columns, UNIQUE, ANNEALED, RATE_COLUMN]
+    if any(fit.law.step(Departure) for fit in forecast.fits.values()):
+        names += BASE_LOSSES
+    return [c for c in dict.fromkeys((*names, *forecast.labels)) if c in forecast.stated]
+
+
+def _about_fit(fit: FittedLaw) -> dict[str, Any]:
+    return {
+        "title": fit.law.title,
+        "covariates": list(fit.law.columns),
+        "specification": fit.spec.identity,
+        "likelihood": fit.spec.likelihood.kind,
+        "discrepancy": fit.spec.discrepancy.kind,
+        "effects": list(fit.spec.effects),
+        "errors": fit.spec.errors,
+        "training": _about(fit.table),
+        "settings": dict(fit.settings),
+    }
+
+
+def _rows_of(registered: Mapping[str, Any], table: LossTable, tolerance: float) -> Ints:
     """Row of the forecast that each measured row belongs to, -1 for none; shape (measured,)."""
     planned = pd.DataFrame(registered["rows"])
-    known = [c for c in OTHERS if c in table.frame or c in planned]
-    match = list(dict.fromkeys([*registered["match"], *known]))
+    optional = [c for c in OPTIONAL if c in table.frame or c in planned]
+    match = list(dict.fromkeys([*registered["match"], *optional]))
     for column in registered["match"]:
-        if column not in (*table.frame, *OTHERS, *BASE_LOSSES):
+        if column not in (*table.frame, *OPTIONAL, *BASE_LOSSES):
             raise TableError(
                 f"{table.name}: no column {column!r}, by which measured rows are matched to the "
                 f"forecast's ({', '.join(registered['match'])}); add it."
             )
-    fits = same_rows(planned, table.frame, match, tolerance).T
-    if (several := pd.Series(fits.sum(1) > 1)).any():
+    same = same_rows(planned, table.frame, match, tolerance).T
+    if (several := pd.Series(same.sum(1) > 1)).any():
         raise TableError(
             f"{table.name}: {row_numbers(several)} lie within {tolerance:g} of several rows of the "
             "forecast; give a smaller tolerance."
         )
-    if (repeated := fits.sum(0) > 1).any():
-        of_one = pd.Series(fits[:, int(repeated.argmax())])
+    if (repeated := same.sum(0) > 1).any():
+        row = int(repeated.argmax())
         raise TableError(
-            f"{table.name}: {row_numbers(of_one)} are all measurements of row "
-            f"{repeated.argmax()} of the forecast; keep one, such as with where."
+            f"{table.name}: {row_numbers(pd.Series(same[:, row]))} are all measurements of row "
+            f"{row} of the forecast; keep one, such as with where."
         )
-    if not fits.any():
+    if not same.any():
         raise TableError(
             f"{table.name}: none of its {len(table)} rows was forecast; rows are matched by "
             f"{', '.join(match)}, covariates up to a relative {tolerance:g}."
         )
-    return np.asarray(np.where(fits.any(1), fits.argmax(1), -1))
+    return np.asarray(np.where(same.any(1), same.argmax(1), -1))
 
 
 def _scores(registered: Mapping[str, Any], frame: pd.DataFrame) -> pd.Series:
@@ -467,36 +407,3 @@ def _scores(registered: Mapping[str, Any], frame: pd.DataFrame) -> pd.Series:
             samples = np.log(np.array(registered["draws"], float)[measured].T)
             scores["crps"] = float(crps(samples, truth).mean())
     return pd.Series(scores, index=[*POINT_SCORES, *BAND_SCORES], dtype=float)
-
-
-def _coefficients_content(fit: Posterior) -> dict[str, Any]:
-    law = fit.law
-    # The medians of the reference coordinates: one curve, unlike those of correlated parameters.
-    point = law.to_paper({n: float(fit.draws[n].median()) for n in law.coordinates}, fit.at)
-    paper = _summary(fit.paper, fit)
-    others = [str(name) for name in fit.scalars.data_vars if name not in law.parameters]
-    return {
-        "bayeslaw": version("bayeslaw"),
-        "law": {
-            "name": law.name,
-            "title": law.title,
-            "reference": law.reference,
-            "formula": law.without_discrepancy.latex(),
-            "token_unit": law.token_unit,
-            "discrepancy": fit.spec.discrepancy.words,
-        },
-        "parameters": {n: {"point": float(point[n]), **paper[n]} for n in law.parameters},
-        "reference_point": law.point(fit.at),
-        "reference": _summary(fit.scalars[others], fit),
-        "training": _about(fit.table) | {"synthetic": is_synthetic(fit.table)},
-        "settings": dict(fit.settings),
-        "convergence": jsonable(asdict(fit.convergence)),
-    }
-
-
-def _summary(draws: xr.Dataset, fit: Posterior) -> dict[str, dict[str, float | str]]:
-    return {
-        str(name): {key: float(values.quantile(q)) for key, q in COEFFICIENT_QUANTILES.items()}
-        | {"unit": str(values.attrs.get("units", "dimensionless"))}
-        for name, values in with_units(draws, fit).data_vars.items()
-    }

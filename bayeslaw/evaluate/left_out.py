@@ -1,0 +1,100 @@
+"""Leave-one-out cross-validation: log predictive density, and PIT, of runs or rows left out.
+
+It scores laws within the range of the table. In an extrapolation, laws with similar scores can
+differ by far more than their bands, and the law with the best score can have the largest error.
+"""
+
+import warnings
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from bayeslaw.common.arrays import Ints, Strings
+from bayeslaw.inference.pools import of_one_law
+from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.residuals import averaging, residual, residual_draws, unit_likelihood
+from bayeslaw.model import effects
+from bayeslaw.model.noise import OBSERVED
+
+if TYPE_CHECKING:
+    from arviz_stats.utils import ELPDData
+
+
+def loo(fit: Posterior) -> "ELPDData":
+    """Leave-one-out cross-validation by Pareto-smoothed importance sampling (PSIS-LOO).
+
+    Leaves out each run with all its rows, or each row if runs do not repeat in the table; ArviZ's
+    own `loo` of ``fit.to_datatree()`` leaves out rows. Random effects whose group is the left-out
+    run or row are integrated out; that of a base has its posterior from the other runs of the base.
+
+    Parameters
+    ----------
+    fit : Posterior
+
+    Returns
+    -------
+    ELPDData
+        ArviZ's result, pointwise, for `arviz.compare`: nats, with one unit per run or row. Where
+        its `pareto_k` exceeds `good_k`, the estimate is unreliable; use `bayeslaw.backtest` then.
+
+    References
+    ----------
+    .. [1] Vehtari, Gelman and Gabry, Practical Bayesian model evaluation using leave-one-out
+       cross-validation and WAIC. Statistics and Computing 27 (2017).
+
+    Examples
+    --------
+    >>> fit = bl.fit("chinchilla", bl.example_table(), discrepancy="none", effects="none")
+    >>> psis = bl.loo(fit)
+    >>> psis.elpd_i.dims, int(psis.n_data_points) == len(fit.table)
+    (('row',), True)
+    """
+    return left_out(fit, 0)[0]
+
+
+def left_out(fit: Posterior, seed: int) -> tuple["ELPDData", xr.DataArray]:
+    """The result of `loo`, and the PIT value of each unit, whose noise is drawn with this seed.
+
+    The PIT is the predictive probability that the unit's mean log loss is below the measured one.
+    """
+    import arviz_stats as azs
+
+    fit = of_one_law(fit, "loo")
+    name, labels, index = _units(fit)
+    frame = fit.table.frame.copy()
+    density, integrated = unit_likelihood(fit, index)
+    if name == "run":
+        integrated["run"] = np.ones(len(frame), bool)
+    for level, rows in integrated.items():  # a left-out group is a new one
+        of_rows = effects.labels(frame, level)
+        fitted = fit.draws[level].values if level in fit.spec.effects else of_rows
+        frame[effects.level(level).column] = np.where(
+            rows, effects.renamed(of_rows, fitted.astype(str)), of_rows
+        )
+    drawn = residual_draws(fit, frame, np.random.default_rng(seed), training=True)
+    excess = (drawn - residual(fit, fit.table)) @ averaging(index).T
+    shape, dims = (fit.draws.sizes["chain"], -1, len(labels)), ("chain", "draw", name)
+    coords = {name: labels}
+    tree = xr.DataTree.from_dict(
+        {
+            "posterior": fit.draws,
+            "log_likelihood": xr.Dataset({OBSERVED: (dims, density.reshape(shape))}, coords),
+            # The measured unit mean is subtracted from the predicted one, draw by draw.
+            "posterior_predictive": xr.Dataset({OBSERVED: (dims, excess.reshape(shape))}, coords),
+            "observed_data": xr.Dataset({OBSERVED: (name, np.zeros(len(labels)))}, coords),
+        }
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of Pareto k, which the result states
+        psis = azs.loo(tree, pointwise=True)
+    weights, k = (v.to_dataset(name=OBSERVED) for v in (psis.log_weights, psis.pareto_k))
+    return psis, azs.loo_pit(tree, log_weights=weights, pareto_k=k)[OBSERVED]
+
+
+def _units(fit: Posterior) -> tuple[str, Strings, Ints]:
+    """What is left out, "run" or "row", with its labels, and the unit of each row."""
+    frame = fit.table.frame
+    if "run" in frame and frame["run"].dropna().duplicated().any():
+        return "run", *np.unique(effects.labels(frame, "run"), return_inverse=True)
+    return "row", np.arange(len(frame)).astype(str), np.arange(len(frame))
