@@ -40,11 +40,13 @@ COMMANDS = {
     "backtest": "backtest delphi.csv --law chinchilla --where 'scale <= 3e20' --cuts 1e20"
     f" --rivals curvature {BRIEF} --out backtest.csv --figure backtest.png",
     "forecast": "forecast delphi_chinchilla.nc --rows delphi.csv --test 'scale >= 1e21' --seed 2"
-    f" {OPEN} --register planned.json --register-draws 100 --out bands.csv",
+    f" {OPEN} --out bands.csv",
     "forecast grid": "forecast delphi_chinchilla.nc --kind latent --levels .8 --beyond-evidence"
     f" {OPEN} --grid 'params=1e9,1e12 tokens=1e10,1e11' --backtest backtest.csv --figure grid.png",
     "forecast huber": "forecast french.csv --law chinchilla --train 'ptpp <= 31' --method huber"
     " --test 'ptpp == 279 and params > 3e9 and replay < .2' --figure huber.png",
+    "register": "register delphi_chinchilla.nc planned.json --rows delphi.csv --seed 2"
+    f" {OPEN} --where 'scale >= 1e21' --draws 100",
     "verify": "verify planned.json",
     "verify measured": "verify planned.json delphi.csv --where 'scale > 1e21'",
     "score": f"score delphi_chinchilla.nc {OPEN} --rows delphi.csv --test 'scale >= 1e21'",
@@ -68,15 +70,15 @@ COMMANDS = {
 }
 """Command lines, run in a folder with the files of `prepare`."""
 NEEDS = {
-    "verify": {"planned.json": "forecast"},
-    "verify measured": {"planned.json": "forecast"},
+    "verify": {"planned.json": "register"},
+    "verify measured": {"planned.json": "register"},
     "forecast grid": {"backtest.csv": "backtest"},
     "forecast huber": {"french.csv": "simulate french"},
     "score huber": {"french.csv": "simulate french"},
     "compare": {"french.csv": "simulate french", "english.csv": "simulate english"},
 }
 """Files that a command reads, and the command that writes each."""
-WRITTEN = {"init": {"first"}, "report": {"report.html"}}
+WRITTEN = {"init": {"first"}, "register": {"planned.json"}, "report": {"report.html"}}
 """Files that are not named by an option."""
 CODES = {"fit": 1, "check": 1, "check refused": 1}
 SAMPLED = ("fit", "backtest", "check", "check refused")
@@ -126,10 +128,12 @@ def folder(tmp_path_factory):
         prepare()
         small().frame.to_csv("small.csv", index=False)
         small().frame.assign(replay=[0.1, 0.3] * 10).to_csv("mixed.csv", index=False)
+        pairs = {"loss": np.linspace(1.5, 6, 20), "accuracy": np.linspace(0.9, 0.2, 20)}
+        pd.DataFrame(pairs).to_csv("pairs.csv", index=False)
         pool = bl.grid(params=[2e8, 2e9], tokens=[2e9, 2e10]).assign(run=["a", "a", "b", "b"])
         pool.to_csv("pool.csv", index=False)
         run("simulate --seed 1 --out french.csv")
-        run(f"forecast plain.nc --grid '{GRID}' --register registered.json --seed 2")
+        run(f"register plain.nc registered.json --grid '{GRID}' --seed 2")
         yield
 
 
@@ -137,7 +141,7 @@ def folder(tmp_path_factory):
 def test_the_document_is_the_one_recorded_and_files_are_those_named(name):
     shutil.rmtree("first", ignore_errors=True)
     files = as_recorded(name)
-    named = re.findall(r"--(?:out|register|figure) (\S+)", COMMANDS[name])
+    named = re.findall(r"--(?:out|figure) (\S+)", COMMANDS[name])
     assert files <= {*named} | WRITTEN.get(name, set())
     assert all(Path(file).stat().st_size > 100 for file in named)
 
@@ -157,7 +161,6 @@ MISTAKES = {
         "fit mixed.csv --law mixture": "give --role target or --role source, or a column 'role'",
         "forecast mixed.csv --law mixture --train 'tokens < 1e10'": "give --role target or",
         "compare mixed.csv --source small.csv --role target": "no effect beside --source",
-        f"forecast plain.nc --role target --grid '{GRID}'": "--role has no effect without --rows",
         "fit nowhere.csv": "nowhere.csv: no such file",
         "fit small.csv --law adaptation --method huber": "pools have no Huber fit; fit one of",
         "forecast nowhere.nc --grid params=1e9": "no such file",
@@ -171,7 +174,12 @@ MISTAKES = {
         "report unconverged.nc --rows small.csv": "--allow-unconverged",
         f"anchors unconverged.nc {POOL} {FAR} --k 1": "--allow-unconverged",
         f"forecast unconverged.nc --grid '{GRID}' --out no.csv": "--allow-unconverged",
-        f"forecast unconverged.nc --grid '{GRID}' --register no.json": "--allow-unconverged",
+        f"register unconverged.nc no.json --grid '{GRID}'": "--allow-unconverged",
+        f"accuracy unconverged.nc pairs.csv --grid '{GRID}'": "--allow-unconverged",
+        f"accuracy plain.nc pairs.csv --pairs-where 'loss > 9' --grid '{GRID}'": "no pairs satisfy",
+        f"register plain.nc registered.json --grid '{GRID}'": "never replaced",
+        f"register plain.nc few.json --grid '{GRID}' --draws 9": "at least 100",
+        "register delphi.csv new.json": "delphi.csv: not a readable posterior",
         f"plan {WORLD.removeprefix(OPEN)} {LOW} --baseline 2": "--allow-unconverged",
     },
     "fit delphi.csv": {
@@ -180,11 +188,11 @@ MISTAKES = {
         f"{HUBER} --columns 'loss=loss * 20'": "--loss-unit perplexity, or",
         f"{HUBER} --columns params": "--columns: cannot read 'params'",
         f"{HUBER} --loss-unit bits-per-byte": "--bytes-per-token 4.5",
-        f"{HUBER} --draws 100": "--draws has no effect on a Huber fit",
+        f"{HUBER} --draws 100": "--draws has no effect on --method huber",
         f"{HUBER} --out fit.nc": "--out saves a posterior",
-        f"{TRAIN} --method map --draws 9": "--draws has no effect on a posterior mode",
+        f"{TRAIN} --method map --draws 9": "--draws has no effect on --method map",
         f"{TRAIN} --bounds prior": "--bounds has no effect on --method nuts",
-        f"{TRAIN} --target-accept 1": "--target-accept",
+        f"{TRAIN} --target-accept 1": "--target-accept 1",
         f"{TRAIN} --out /no/fit.nc": "no folder /no",
         f"{TRAIN} --out /": "it is a folder",
         f"{TRAIN} --out fit.csv": "must end in .nc",
@@ -194,28 +202,21 @@ MISTAKES = {
         f"{TRAIN} --test 'scale > 0'": 'satisfy both --train "scale <= 3e20"',
         f"{SPLIT} --levels 0.5,1.5": "1.5 is not between 0 and 1",
         f"{SPLIT} --levels half": "--levels: cannot read 'half'",
-        f"{SPLIT} --method huber --levels 0.8": "--levels and --kind have no",
-        f"{SPLIT} --method huber --register f.json": "which --method huber does not have",
-        f"{SPLIT} --method huber --accuracy delphi.csv": "no effect on --method huber",
+        f"{SPLIT} --method huber --levels 0.8": "--levels has no effect on --method huber",
+        f"{SPLIT} --method map --why": "--why has no effect on --method map",
         f"{SPLIT} --grid params=1e9": "--grid goes without",
         f"{TRAIN} --grid params=big": "cannot read 'params=big'",
         f"{TRAIN} --grid ''": "--grid is empty",
         f"{TRAIN} --grid 'N=1 N=2'": "'N' is there twice",
+        f"{TRAIN} --grid 'N=1 params=2'": "'params' is there twice",
         f"{TRAIN} --grid 'N=1e9 D=20'": "tokens = 2e+10?",
         "--law dcpt --train 'scale < 3e20' --grid 'N=1e9 D=1e10 r=.1'": "replay 0.33 alone",
     },
     "forecast plain.nc": {
         "": "--rows or --grid",
         "--law form3": "--law has no effect on a saved posterior",
-        "--draws 9": "--draws has no effect",
-        "--bounds prior": "--bounds has no effect on a saved posterior",
         "--method huber": "--method has no effect on a saved posterior",
-        f"--grid '{GRID}' --loss-unit bits": "--loss-unit has no effect without --rows",
         f"--grid '{GRID}' --columns loss=bpb": "--columns has no effect without --rows",
-        f"--grid '{GRID}' --pairs 'loss > 9'": "--pairs has no effect without --accuracy",
-        f"--grid '{GRID}' --register registered.json": "never replaced",
-        f"--grid '{GRID}' --register x.json --kind latent": "needs --kind predictive",
-        f"--grid '{GRID}' --register-draws 100": "has no effect without --register",
         "--grid 'params=1e12 tokens=2e13'": "decades of params (bands were tested to 0.96)",
     },
     "backtest delphi.csv": {
@@ -225,7 +226,7 @@ MISTAKES = {
     "compare delphi.csv": {
         "": "split needs",
         "--train 'scale < 1e20' --laws ,": "--laws names no law",
-        "--train 'scale < 1e20' --draws 9": "--draws has no effect on a Huber fit",
+        "--train 'scale < 1e20' --draws 9": "--draws has no effect on --method huber",
     },
     "derive plain.nc": {
         "--flops many": "--flops: cannot read 'many'",
@@ -342,6 +343,7 @@ def main(*args):
     try: bayeslaw.cli.main()
     except SystemExit as error: print(error.code)
 main("init", "\u03a9")
+main("fit", "--help")
 loaded("numpy pandas scipy pymc pytensor arviz xarray nutpie")
 bayeslaw.load("plain.nc").plot
 main("forecast", "plain.nc", "--grid", "params=1e9 tokens=1e10")
@@ -357,7 +359,9 @@ def test_a_process_imports_what_it_needs_and_writes_to_a_terminal_of_few_charact
     command, env = [sys.executable, "-c", PROCESS], os.environ | {"PYTHONIOENCODING": "latin-1"}
     done = subprocess.run(command, capture_output=True, text=True, env=env)
     ends = [line for line in done.stdout.splitlines() if line.isdigit() or line[:1] == "["]
-    assert ends == ["0", "[]", "0", "0", "[]", "2", "[]"]
+    assert ends == ["0", "0", "[]", "0", "0", "[]", "2", "[]"]
+    assert "Draws of each chain; by default 500 to 8000" in done.stdout
+    assert "Draws of each chain; by default 500 to 8000" in bl.fit.__doc__
     assert "wrote ?/losses.csv" in done.stdout
     assert done.stderr.startswith("error: a plan needs --target, --source, --max-loss")
     assert done.stderr.count("\n") == 1
@@ -459,7 +463,7 @@ def test_the_script_of_init_runs(tmp_path):
 
 def test_a_fit_that_cannot_be_saved_is_printed(tmp_path, monkeypatch):
     fitted, out = saved("delphi_chinchilla"), tmp_path / "fit.nc"
-    monkeypatch.setattr("bayeslaw.cli.options.fit_table", lambda *_: fitted)
+    monkeypatch.setattr("bayeslaw.cli.sources.fit_table", lambda *_: fitted)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
     try:
@@ -517,7 +521,6 @@ def test_rows_without_losses_are_renamed_and_queried():
     Path("rows.csv").write_text("N,D\n1e9,1e9\n1e9,2e9\n2e9,2e9\n")
     rows = result("forecast plain.nc --rows rows.csv --test 'D == 2e9'")["rows"]
     assert [row["params"] for row in rows] == [1e9, 2e9]
-    assert "no column 'loss'" in fails("score plain.nc --rows rows.csv")
     Path("rows.csv").write_text("size,D,start_loss\n1,1e9,3\n1,2e9,3\n2,2e9,3\n")
     line = "forecast plain.nc --rows rows.csv --test 'D == 2e9' --columns 'params=size * 1e9'"
     renamed = result(f"{line} --loss-unit bits")["rows"]
@@ -552,23 +555,22 @@ def test_accuracy_of_pairs_has_the_unit_of_the_losses():
         for name, table in (("pairs", pairs), ("rows", rows)):
             table.assign(loss=factor * table["loss"]).to_csv(f"{name}.csv", index=False)
         for which in ("--rows rows.csv", "--grid 'params=1e9 tokens=1e10'"):
-            line = f"forecast plain.nc {which} --loss-unit {unit} --accuracy pairs.csv"
-            numbers = result(f"{line} --pairs 'task == \"two\"'")["accuracy"]["numbers"]
+            line = f"accuracy plain.nc pairs.csv {which} --loss-unit {unit} --out accuracy.csv"
+            numbers = result(f"{line} --pairs-where 'task == \"two\"'")["numbers"]
             found.append(numbers[0]["median"])
             assert len(numbers) == 1
     assert found == pytest.approx([found[0]] * 4)
-    assert "no pairs satisfy" in fails(f"{line} --pairs 'loss > 9'")
-    assert "no effect on --kind" in fails(f"{line} --kind latent")
+    assert pd.read_csv("accuracy.csv")["median"].tolist() == pytest.approx(found[:1])
 
 
 def test_a_registered_forecast_is_the_one_shown_and_an_edited_row_is_named():
-    line = f"forecast plain.nc --grid '{GRID}' --levels 0.5,0.8,0.9 --register again.json"
-    shown = result(f"{line} --seed 2 --register-draws 100")
+    shown = result(f"register plain.nc again.json --grid '{GRID}' --seed 2 --draws 100")
     stored = json.loads(Path("again.json").read_text())
     assert shown["sha256"] == stored["sha256"]
     assert (stored["forecast"]["seed"], len(stored["forecast"]["draws"][0])) == (2, 100)
     for new, kept in zip(shown["rows"], stored["forecast"]["rows"], strict=True):
-        assert new.items() >= {n: v for n, v in kept.items() if n != "row"}.items()
+        assert {n: kept[n] for n in new.keys() & kept.keys()}.items() <= new.items()
+        assert {"median", "lower_50", "upper_90"} <= new.keys() & kept.keys()
     bits = " --columns 'loss=loss / log(2)' --loss-unit bits"
     scores = [result(f"verify again.json small.csv{unit}")["scores"] for unit in ("", bits)]
     assert scores[1] == pytest.approx(scores[0])
@@ -580,7 +582,7 @@ def test_a_registered_forecast_is_the_one_shown_and_an_edited_row_is_named():
 
 # -- a run that goes on ----------------------------------------------------------------------------
 
-RUNNING = f"forecast finished.csv {HUBER} --beyond-evidence --running run.csv"
+RUNNING = f"running finished.csv run.csv {HUBER} --beyond-evidence"
 
 
 def going_on():
@@ -617,14 +619,14 @@ def test_a_run_that_goes_on_is_fitted_with_the_table():
     says = "run.csv: rows of role source, but the law was fitted to target"
     assert says in fails(f"{RUNNING} --grid tokens=1e11")
     write(finished=finished, run=run)
-    alone = f"{RUNNING.replace(' --running run.csv', '')} --grid 'params=3e9 tokens=1e11'"
+    alone = f"forecast finished.csv {HUBER} --beyond-evidence --grid 'params=3e9 tokens=1e11'"
     assert result(alone)["rows"][0]["prediction"] != whole[0]["prediction"]
     for line, words in (
-        (RUNNING, "say where the run ends"),
+        (RUNNING, "Missing option '--grid'"),
         (f"{RUNNING} --grid tokens=1e10", "tokens beyond 1e+10"),
         (f"{RUNNING} --grid 'params=1e9 tokens=1e11'", "'params' is 3000000000"),
         (f"{RUNNING.replace('run.csv', 'finished.csv')} --grid tokens=1e11", "differ in 'run'"),
-        (f"{RUNNING.replace('finished', 'all')} --rows end.csv", "leave them out with --train"),
+        (f"{RUNNING.replace('finished', 'all')} --grid tokens=1e11", "leave them out with --train"),
     ):
         assert words in fails(line)
     write(run=run.drop(columns="annealed"))

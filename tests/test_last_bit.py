@@ -11,7 +11,7 @@ import pytest
 from tests import recorded, test_cli, test_figures
 from tests.support import saved, slow
 
-DRAWN = ("forecast", "verify", "score", "derive", "plan", "anchors")
+DRAWN = ("forecast", "register", "verify", "score", "derive", "plan", "anchors")
 LONG = (
     "forecast grid",
     "plan infeasible",

@@ -7,40 +7,40 @@ runs, so that ``--help`` is fast.
 import inspect
 import json as jsons
 import os
+import shlex
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
+from inspect import Parameter
 from typing import Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from bayeslaw import __version__
+from bayeslaw.cli.helptexts import MARK, help_text
 from bayeslaw.cli.options import option
 from bayeslaw.common.errors import BayeslawError, FitWarning, TableWarning, command_line
 from bayeslaw.common.formatting import jsonable
 from bayeslaw.common.progress import showing
 from bayeslaw.common.shown import Shown
 
-ORDER = ["init", "fit", "forecast", "verify", "backtest", "score", "compare", "check", "derive"]
-ORDER += ["recipes", "plan", "anchors", "report", "simulate"]
+ORDER = ["init", "fit", "forecast", "running", "register", "verify", "accuracy", "backtest"]
+ORDER += ["score", "compare", "check", "derive", "recipes", "plan", "anchors", "report"]
+ORDER += ["simulate"]
 """Order of the commands in the help: that of a typical analysis."""
-JSON = inspect.Parameter(
-    "json",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=option("Print one JSON document.", "--json", default=False),
-    annotation=bool,
-)
-VERBOSE = inspect.Parameter(
-    "verbose",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=option("Print details of the fit, too.", "--verbose", default=False),
-    annotation=bool,
-)
+
+
+@dataclass(frozen=True)
+class Printing:
+    """How results are printed, by all commands."""
+
+    json: bool = option("Print one JSON document.", "--json", default=False)
+    verbose: bool = option("Print details of the fit, too.", "--verbose", default=False)
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,26 @@ def main() -> NoReturn:
         raise
 
 
+class _Command(TyperCommand):
+    """A command whose help has the texts of docstrings that its options name."""
+
+    def format_help(self, *args: Any) -> None:
+        for parameter in self.params:
+            text = getattr(parameter, "help", None) or ""
+            if text.startswith(MARK):
+                mark = text if len(text.split()) > 1 else f"{text} {parameter.name}"
+                # Without a METAVAR the help shows the values of an option by itself.
+                text = help_text(mark, values=parameter.metavar is not None)
+                parameter.help = text  # type: ignore[attr-defined]
+        super().format_help(*args)
+
+
 class _Group(TyperGroup):
     """Commands that report a user's mistake in one line."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.obj = shlex.join(["bayeslaw", *args])  # for a report, which names its command
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: object) -> list[str]:
         return sorted(self.commands, key=ORDER.index)
@@ -108,15 +126,15 @@ app = typer.Typer(
 def command(*examples: str) -> Callable[[Command], Command]:
     """Register a function that returns the result of a command, with `examples` in its help.
 
-    A parameter that is a dataclass stands for a group of options, its fields. The command has the
-    options ``--json`` and ``--verbose`` as well: after the others, but before a group at the end.
+    A parameter that is a dataclass stands for a group of options, its fields. The command has those
+    of `Printing` as well.
     """
 
     def register(function: Command) -> Command:
         label = "Example:" if len(examples) == 1 else "Examples:"
         lines = (f"  {line}" for example in examples for line in example.splitlines())
         text = "\n\n".join([inspect.cleandoc(function.__doc__ or ""), f"\b\n{label}"])
-        app.command(help="\n".join([text, *lines]))(_with_options(function))
+        app.command(cls=_Command, help="\n".join([text, *lines]))(_with_options(function))
         return function
 
     return register
@@ -124,23 +142,22 @@ def command(*examples: str) -> Callable[[Command], Command]:
 
 def _with_options(function: Command) -> Callable[..., int]:
     """Return a function of single options that prints the result, and returns the exit code."""
-    *others, last = inspect.signature(function).parameters.values()
-    groups: dict[str, Any] = {
-        p.name: p.annotation for p in (*others, last) if is_dataclass(p.annotation)
-    }
-    options: list[inspect.Parameter] = []
-    common = JSON, VERBOSE
-    for p in (*others, *common, last) if last.name in groups else (*others, last, *common):
-        if group := groups.get(p.name):
-            for f in fields(group):
+    groups: dict[str, Any] = {}
+    options: list[Parameter] = []
+    own = inspect.signature(function).parameters.values()
+    for p in (*own, Parameter("printing", Parameter.KEYWORD_ONLY, annotation=Printing)):
+        if is_dataclass(p.annotation):
+            groups[p.name] = p.annotation
+            for f in fields(p.annotation):
                 options.append(p.replace(name=f.name, default=f.default, annotation=f.type))
         else:
             options.append(p)
 
     @wraps(function)
-    def run(*, json: bool, verbose: bool, **values: Any) -> int:
+    def run(**values: Any) -> int:
         for name, group in groups.items():
             values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
+        printing = values.pop("printing")
         with _one_line_warnings() as said:
             with showing(True):
                 shown = function(**values)
@@ -148,7 +165,7 @@ def _with_options(function: Command) -> Callable[..., int]:
             of_result = result.shown.document.get("warnings", [])  # such as those of a report
             assert isinstance(of_result, list)
             whole = result.shown.adding(warnings=[*of_result, *said])
-            show(function.__name__, replace(result, shown=whole), json, verbose)
+            show(function.__name__, replace(result, shown=whole), printing)
         return result.code
 
     run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
@@ -172,22 +189,18 @@ def bayeslaw(
         typer.echo(ctx.get_help())
 
 
-def show(command: str, result: Result, as_json: bool, verbose: bool) -> None:
+def show(command: str, result: Result, printing: Printing) -> None:
     """Print the result of a command: to stdout, and its notes to stderr."""
     document = result.shown.document
-    if as_json:
-        typer.echo(dumps({"command": command, "version": __version__, **document}))
+    if printing.json:
+        whole = jsonable({"command": command, "version": __version__, **document})
+        typer.echo(jsons.dumps(whole, allow_nan=False))  # what is not finite is null
         return
     width = shutil.get_terminal_size().columns
-    typer.echo(result.shown.text(width, sys.stdout.isatty(), verbose))
+    typer.echo(result.shown.text(width, sys.stdout.isatty(), printing.verbose))
     out = document.get("out")
     for text in (*([f"wrote {out}"] if out else []), *result.notes):
         note(text)
-
-
-def dumps(document: Mapping[str, object]) -> str:
-    """Write JSON; numbers that are not finite become null."""
-    return jsons.dumps(jsonable(document), allow_nan=False)
 
 
 def note(text: str, label: str = "", color: str | None = None) -> None:

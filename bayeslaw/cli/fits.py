@@ -1,7 +1,7 @@
-"""Commands of one fit: ``init | simulate | fit | check | export | report``."""
+"""Commands of one fit: ``init | simulate | fit | check | report``."""
 
 import shlex
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,8 +9,9 @@ import typer
 
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
+from bayeslaw.cli import parsing, sources
 from bayeslaw.cli.app import Result, command
-from bayeslaw.cli.options import argument, option, output
+from bayeslaw.cli.options import argument, as_in, option, output
 from bayeslaw.common.errors import BayeslawError, FileError
 from bayeslaw.common.files import atomic_write
 from bayeslaw.common.shown import SYNTHETIC, Block, Detail, Note, Shown
@@ -64,6 +65,7 @@ def simulate(
     world = bl.paper_world()
     table = world.table(None if domain == "both" else domain, seed=seed, noise=noise)
     opt.save_frame(out, pd.concat([table.frame, table.baselines], ignore_index=True))
+    counts = {"rows": len(table) + len(table.baselines), "baselines": len(table.baselines)}
     blocks: list[Block] = [
         Note(SYNTHETIC, "synthetic"),
         f"{len(table)} losses and {len(table.baselines)} baselines (tokens = 0), seed {seed}; the "
@@ -71,21 +73,13 @@ def simulate(
     ]
     domains = {}
     for name in table.frame["domain"].unique():
-        law, truth = world.laws[name].name, dict(world.truth[name])
-        sigma = world.sigma[name] if noise else 0.0
+        law, truth, sigma = world.laws[name].name, dict(world.truth[name]), world.sigma[name]
+        sigma = sigma if noise else 0.0
         domains[name] = {"law": law, "truth": truth, "sigma": sigma}
         values = ", ".join(f"{n} {v:g}" for n, v in truth.items())
         blocks += ["", Note(f"{name}: {law}, noise {sigma:g} on log loss"), [values]]
-    document = {
-        "out": out,
-        "rows": len(table) + len(table.baselines),
-        "baselines": len(table.baselines),
-        "seed": seed,
-        "limits": dict(world.limits),
-        "domains": domains,
-        "synthetic": True,
-    }
-    return Shown("", blocks, document)
+    document = {"out": out, **counts, "seed": seed, "limits": dict(world.limits)}
+    return Shown("", blocks, document | {"domains": domains, "synthetic": True})
 
 
 @command(
@@ -96,15 +90,9 @@ def simulate(
 def fit(
     *,
     table: Path = opt.LOSS_TABLE,
-    law: str | None = opt.LAW,
-    source_table: Path | None = opt.SOURCE_TABLE,
-    reading: opt.Reading,
-    train: str | None = opt.TRAIN,
-    method: opt.Method = option("Posterior, its mode, or a Huber fit.", default="nuts"),
-    bounds: opt.Bounds = opt.BOUNDS,
+    choice: opt.Training,
     out: Path | None = output("Save the posterior (NetCDF).", ".nc"),
-    seed: int = opt.SEED,
-    sampling: opt.Sampling,
+    fitting: opt.Fitting,
 ) -> Result:
     """Fit a law to a table of losses.
 
@@ -112,29 +100,28 @@ def fit(
     point, the convergence diagnostics of the sampler, and the commands that come next. Exit code 1
     if the fit has not converged; it is saved all the same.
     """
-    if out is not None and method != "nuts":
-        raise FileError(f"--out saves a posterior; --method {method} has none (use --json).")
-    losses = reading.table(table, source_table)
-    rows = losses.training(train)
-    fitted = opt.fit_table(opt.required(law, rows), rows, method, sampling, seed, bounds)
+    if out is not None and fitting.method != "nuts":
+        raise FileError(
+            f"--out saves a posterior; --method {fitting.method} has none (use --json)."
+        )
+    rows = choice.table(table, choice.source_table).training(choice.train)
+    fitted = sources.fit_table(sources.required(choice.law, rows), rows, fitting)
     shown, head = fitted.shown(), opt.brief(fitted)
     parameters = shown.blocks[len(head.blocks) :]
     # Of a fit that is saved the parameters are in the file.
     parameters = parameters if out is None else [Detail(block) for block in parameters]  # type: ignore[arg-type]
     shown = replace(shown, blocks=[*head.blocks, *parameters], short=head.short)
-    shown = shown.adding(**opt.how(method, sampling), seed=seed, out=out)
-    if train:
-        shown = shown.adding(train=train)
+    shown = shown.adding(**fitting.document(), out=out)
+    if choice.train:
+        shown = shown.adding(train=choice.train)
     if isinstance(fitted, bl.PointFit):
         return Result(shown)
-    failed = []
     if out is not None:
         try:
             fitted.save(out)
         except FileError as error:  # such as a full disk, which must not cost the result
-            failed, shown, out = [f"error: {error}"], shown.adding(out=None), None
-    code = 2 if failed else int(not fitted.convergence.ok)
-    return Result(shown, failed or next_commands(fitted, out), code)
+            return Result(shown.adding(out=None), [f"error: {error}"], 2)
+    return Result(shown, next_commands(fitted, out), int(not fitted.convergence.ok))
 
 
 def next_commands(fitted: "bl.Posterior | bl.Pool", out: Path | None) -> list[str]:
@@ -163,7 +150,6 @@ def check(
         "Least level that gives exit code 1.", default="refuse"
     ),
     beyond_evidence: bool = opt.BEYOND_EVIDENCE,
-    seed: int = opt.SEED,
     sampling: opt.Sampling,
 ) -> Result:
     """Check a fit before its forecasts are used.
@@ -175,18 +161,52 @@ def check(
     """
     from bayeslaw.checks.findings import SEVERITIES
 
-    saved, rows = opt.is_posterior(source), None
+    saved, rows = sources.is_posterior(source), None
+    fitted: sources.Fitted
     if choice.test or choice.rows or choice.grid or (choice.train and not saved):
-        fitted, rows = opt.fit_or_load(source, choice, "nuts", sampling, seed)
+        fitted, rows = sources.fit_or_load(source, choice, sampling)
     elif saved:
-        fitted = opt.load(source, choice, sampling)
+        fitted = sources.load(source, choice, sampling)
     else:
         table = choice.table(source, choice.source_table)
-        fitted = opt.fit_table(opt.required(choice.law, table), table, "nuts", sampling, seed)
+        fitted = sources.fit_table(sources.required(choice.law, table), table, sampling)
     assert not isinstance(fitted, bl.PointFit)
-    checked = bl.check(fitted.accepted(beyond_evidence=beyond_evidence), rows, seed=seed)
+    checked = bl.check(fitted.accepted(beyond_evidence=beyond_evidence), rows, seed=sampling.seed)
     shown = opt.beside(fitted, checked.shown(), choice, rows)
     return Result(shown, code=int(SEVERITIES.index(checked.level) >= SEVERITIES.index(fail_on)))
+
+
+@dataclass(frozen=True)
+class Sections(opt.Group):
+    """Sections of a report that need more fits."""
+
+    compare: str | None = option(
+        "Laws to compare on the same rows, such as form1,form2,dcpt.", metavar="LAWS"
+    )
+    compare_method: Literal["huber", "nuts"] = as_in("compare", "method", default="huber")
+    plan: str | None = option(
+        f'Limits of a plan, the last two optional: "{parsing.PLAN}".', metavar="LIMITS"
+    )
+    plan_source: Path | None = option("For --plan: posterior of the source domain.")
+
+    def laws(self, source: Path, choice: opt.Selection) -> "list[bl.Law]":
+        """The laws to compare."""
+        if self.compare is None:
+            return []
+        if sources.is_posterior(source) or choice.rows is not None or choice.grid is not None:
+            raise BayeslawError("--compare needs a table with --train and --test rows.")
+        return [bl.load_law(name) for name in parsing.names(self.compare, "--compare", "law")]
+
+    def other(self, unconverged: bool) -> "bl.Posterior | bl.Pool | None":
+        """The posterior of the source domain, for a plan."""
+        if (self.plan is None) != (self.plan_source is None):
+            raise BayeslawError("--plan and --plan-source go together.")
+        if self.plan is None or self.plan_source is None:
+            return None
+        parsing.limits_of(self.plan)
+        other = bl.load(self.plan_source).accepted(unconverged=unconverged, beyond_evidence=True)
+        other.require_converged()
+        return other
 
 
 @command(
@@ -202,20 +222,10 @@ def report(
     ctx: typer.Context,
     source: Path = opt.SOURCE,
     choice: opt.Selection,
-    compare: str | None = option(
-        "Laws to compare on the same rows, such as form1,form2,dcpt.", metavar="LAWS"
-    ),
-    compare_method: Literal["huber", "nuts"] = option(
-        "huber: point fits; nuts: posteriors, minutes each.", default="huber"
-    ),
-    plan: str | None = option(
-        f'Limits of a plan, the last two optional: "{opt.PLAN}".', metavar="LIMITS"
-    ),
-    plan_source: Path | None = option("For --plan: posterior of the source domain."),
+    sections: Sections,
     backtest: Path | None = opt.QUOTED,
     out: Path = output("Page to write (HTML).", ".html", default=Path("report.html")),
     allow_unconverged: bool = opt.UNCONVERGED,
-    seed: int = opt.SEED,
     sampling: opt.Sampling,
 ) -> Shown:
     """Write a report of a fit and its forecast, one HTML page that needs no network.
@@ -224,55 +234,33 @@ def report(
     forecasts --rows or --grid. Where rows have a measured loss, the forecast is checked against it.
     With --plan the fit is that of the target domain, and the page has a section on the plan.
     """
-    laws = None if compare is None else opt.names(compare, "--compare", "law")
-    if laws and (opt.is_posterior(source) or choice.rows is not None or choice.grid is not None):
-        raise BayeslawError("--compare needs a table with --train and --test rows.")
-    if (plan is None) != (plan_source is None):
-        raise BayeslawError("--plan and --plan-source go together.")
-    limits = {} if plan is None else opt.limits_of(plan)
+    laws, other = sections.laws(source, choice), sections.other(allow_unconverged)
     tested = None if backtest is None else bl.read_backtest(backtest)
-    for name in laws or ():
-        bl.load_law(name)
-    other = None if plan_source is None else bl.load(plan_source)
-    if other is not None:
-        other = other.accepted(unconverged=allow_unconverged, beyond_evidence=True)
-        other.require_converged()
-    fitted, rows = opt.fit_or_load(source, choice, "nuts", sampling, seed)
+    fitted, rows = sources.fit_or_load(source, choice, sampling)
     assert not isinstance(fitted, bl.PointFit)
     fitted = fitted.accepted(unconverged=allow_unconverged)
     split: dict[str, Any] = {"train": choice.train, "test": choice.test}
     planned = comparison = None
     if other is not None:
         target = fitted.accepted(beyond_evidence=True)
-        planned = bl.plan(target=target, source=other, seed=seed, **limits)
-    if laws is not None:
-        table = choice.table(source, choice.source_table)
-        how: dict[str, Any] = {"seed": seed, "unconverged": allow_unconverged}
-        comparison = opt.compared(table, laws, compare_method, sampling, **split, **how)
+        limits = parsing.limits_of(str(sections.plan))
+        planned = bl.plan(target=target, source=other, seed=sampling.seed, **limits)
+    if laws:
+        table, method = choice.table(source, choice.source_table), sections.compare_method
+        used = sampling.settings().items()
+        settings = {name: v for name, v in used if method == "nuts" or name in ("delta", "seed")}
+        settings |= {"unconverged": allow_unconverged} | split
+        comparison = bl.compare(table, laws=laws, method=method, **settings)
     page = bl.report(
         fitted,
         rows,
         comparison=comparison,
         plan=planned,
         backtest=tested,
-        command=_command(ctx),
+        command=ctx.obj,
         **split,
-        seed=seed,
+        seed=sampling.seed,
     )
     page.write(out)
     shown = opt.beside(fitted, page.shown(), choice, rows)
     return shown.adding(plan=None if planned is None else planned.to_dict(), out=out)
-
-
-def _command(ctx: typer.Context) -> str:
-    """Return the command line, rebuilt from the parsed options."""
-    words = ["bayeslaw", str(ctx.info_name)]
-    for parameter in ctx.command.params:
-        name = str(parameter.name)
-        source = ctx.get_parameter_source(name)
-        if source is None or source.name != "COMMANDLINE":
-            continue
-        value, option = ctx.params[name], parameter.param_type_name == "option"
-        words += [parameter.opts[0]] if option else []
-        words += [] if value is True else [str(value)]
-    return shlex.join(words)

@@ -1,21 +1,66 @@
-"""Commands that forecast and score: ``forecast | verify | backtest | score | compare``."""
+"""Commands that forecast: ``forecast | running | register | verify | accuracy``."""
 
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
-from bayeslaw.cli.app import Result, command
-from bayeslaw.cli.options import argument, option, output, query
+from bayeslaw.cli import parsing, sources
+from bayeslaw.cli.app import command
+from bayeslaw.cli.options import argument, as_in, option, output, query
 from bayeslaw.common.defaults import COVARIATE_TOLERANCE
-from bayeslaw.common.errors import BayeslawError
-from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
+from bayeslaw.common.errors import TableError
+from bayeslaw.common.shown import Shown
 
-NO_SCORES = Shown(document={"scores": None})
 DEFAULT_LEVELS = "0.5,0.9"
-METHOD = option("How a table is fitted first.", default="nuts")
-RIVALS = ("none", "curvature", "walk", "trend", "adaptation")  # any other rival is a law
+LEVELS = as_in("Forecast.shown", default=DEFAULT_LEVELS, metavar="P,...")
+
+
+@dataclass(frozen=True)
+class Bands(opt.Group):
+    """What is shown and written of a forecast."""
+
+    levels: str = LEVELS
+    kind: Literal["predictive", "latent"] = option(
+        "Posterior predictive, or latent loss without noise.", default="predictive"
+    )
+    why: bool = as_in("Forecast.shown", "why", "--why", default=False)
+    out: Path | None = output("Write the bands (CSV or Parquet).", *opt.TABLES)
+    figure: Path | None = output("Draw the forecast (PNG, PDF or SVG).", *opt.FIGURES)
+
+    def check(self, fitting: opt.Fitting, **others: object) -> None:
+        """Raise `BayeslawError` for options that cannot be read, or have no effect on the fit."""
+        parsing.band_levels(self.levels)
+        if fitting.method != "nuts":
+            opt.refuse(f"on --method {fitting.method}", **self.changed("out", "figure"), **others)
+
+    def forecast(self, fitted: sources.Fitted, rows: "bl.LossTable", fitting: opt.Fitting) -> Shown:
+        """Forecast the rows; write and draw what was asked for."""
+        from bayeslaw.evaluate.scores import shown_scores
+        from bayeslaw.huber.point_fit import shown_points
+
+        opt.save_figure(self.figure, lambda: bl.plots.forecast(fitted, rows, seed=fitting.seed))
+        predicted: Any
+        if isinstance(fitted, bl.PointFit):
+            predicted, points = fitted, fitted.forecast(rows)
+            opt.save_frame(self.out, points)
+            shown = shown_points(points, fitted.columns).adding(**fitting.document())
+        else:
+            levels = parsing.band_levels(self.levels)
+            predicted = fitted.forecast(rows, kind=self.kind, seed=fitting.seed)
+            if self.out is not None:
+                predicted.write(self.out, levels)
+            shown = predicted.shown(levels, why=self.why)
+        whole = _titled(shown, rows).adding(out=self.out)
+        if "loss" in rows.frame:
+            return whole + shown_scores(bl.score(predicted, rows))
+        return whole.adding(scores=None)
+
+
+def _titled(shown: Shown, rows: "bl.LossTable") -> Shown:
+    """A forecast under a title that names its rows."""
+    return replace(shown, title=f"Forecast of {rows}: {shown.title.partition(': ')[2]}")
 
 
 @command(
@@ -25,152 +70,160 @@ RIVALS = ("none", "curvature", "walk", "trend", "adaptation")  # any other rival
     --test "ptpp == 279\"""",
     """bayeslaw forecast fit.nc \\
     --grid "params=8.1e9 tokens=1e9,1e10 replay=.1,.3 ptpp=279\"""",
-    "bayeslaw forecast fit.nc --rows planned.csv --register planned.json",
-    """bayeslaw forecast fit.nc --rows planned.csv --accuracy pairs.csv \\
-    --pairs "task == 'hellaswag'\"""",
-    """bayeslaw forecast finished.csv --law chinchilla --running run.csv \\
-    --grid tokens=1e11""",
 )
 def forecast(
     *,
     source: Path = opt.SOURCE,
     choice: opt.Selection,
-    running: Path | None = option(
-        "Rows so far of a run that goes on, fitted with the table; its end is --rows or --grid."
-    ),
-    method: opt.Method = METHOD,
-    bounds: opt.Bounds = opt.BOUNDS,
-    levels: str = option("Levels of the bands.", default=DEFAULT_LEVELS),
-    kind: Literal["predictive", "latent"] = option(
-        "Posterior predictive, or latent loss without noise.", default="predictive"
-    ),
-    why: bool = option(
-        "Take the variance of each row apart: law, parameters, discrepancy, effects, noise.",
-        default=False,
-    ),
-    out: Path | None = output("Write the bands (CSV or Parquet).", *opt.TABLES),
-    register: Path | None = output(
-        "Register the forecast in a new file (JSON), for `bayeslaw verify`.",
-        ".json",
-        metavar="FILE",
-    ),
+    bands: Bands,
     backtest: Path | None = opt.QUOTED,
-    figure: Path | None = output("Draw the forecast (PNG, PDF or SVG).", *opt.FIGURES),
-    accuracy: Path | None = option(
-        "Pairs of loss and accuracy of measured models (CSV or Parquet), by task if there is a "
-        "column task: forecasts accuracy too.",
-        metavar="FILE",
-    ),
-    pairs: str | None = query("Pairs of --accuracy to use."),
-    register_draws: int = option(
-        "For --register: draws per row to store; the CRPS needs them.", default=0, min=0
-    ),
     allow_unconverged: bool = opt.UNCONVERGED,
     beyond_evidence: bool = opt.BEYOND_EVIDENCE,
-    seed: int = opt.SEED,
-    sampling: opt.Sampling,
-) -> Result | Shown:
+    fitting: opt.Fitting,
+) -> Shown:
     """Forecast losses with bands.
 
     From a table: fits the law to the --train rows and forecasts the --test rows. From a posterior:
     forecasts --rows or --grid. Measured losses, if there are any, are shown beside the bands. Each
     row is an interpolation, extrapolation or projection of the training rows; rows twice as far out
-    as bands were ever tested are refused. --register writes the forecast to a file with its hash,
-    before the losses are measured. A point fit (--method huber or map) has no bands; where starts
-    with the same objective forecast different losses, their range is shown.
+    as bands were ever tested are refused. A point fit (--method huber or map) has no bands; where
+    starts with the same objective forecast different losses, their range is shown.
     """
-    from bayeslaw.derive.downstream import read_pairs
-    from bayeslaw.evaluate import registered
-    from bayeslaw.evaluate.scores import shown_scores
-    from bayeslaw.huber.point_fit import shown_points
-
-    bands = opt.band_levels(levels)
-    _refuse_unused(register, register_draws, method, kind, levels, accuracy, pairs)
-    if why and method != "nuts":
-        raise BayeslawError(f"--why takes bands apart, which --method {method} does not have.")
-    measured = None if accuracy is None else read_pairs(accuracy, pairs, **choice.unit)
-    if measured is not None and choice.rows is None and opt.is_posterior(source):
-        choice = replace(choice, loss_unit=None, bytes_per_token=None)  # they are of the pairs
+    bands.check(fitting, backtest=backtest)
     tested = None if backtest is None else bl.read_backtest(backtest)
-    fitted, rows = opt.fit_or_load(
-        source, choice, method, sampling, seed, bounds, near=not beyond_evidence, running=running
-    )
+    fitted, rows = sources.fit_or_load(source, choice, fitting, near=not beyond_evidence)
     # Rows too far out were refused above.
     fitted = fitted.accepted(unconverged=allow_unconverged, beyond_evidence=True)
-    opt.save_figure(figure, lambda: bl.plots.forecast(fitted, rows, seed=seed))
-    if isinstance(fitted, bl.PointFit):
-        points = fitted.forecast(rows)
-        opt.save_frame(out, points)
-        title = f"Forecast of {rows}: point fit, nats per token"
-        shown = replace(shown_points(points, fitted.columns), title=title)
-        scores = shown_scores(bl.score(fitted, rows)) if "loss" in rows.frame else NO_SCORES
-        whole = opt.beside(fitted, shown + scores, choice, rows)
-        return whole.adding(out=out, **opt.how(method, sampling), seed=seed)
-    predicted = fitted.forecast(rows, kind=kind, seed=seed)
-    if out is not None:
-        predicted.write(out, bands)
-    sha256, notes = None, []
-    if register is not None:
-        sha256 = registered.register(predicted, register, draws=register_draws)
-        notes = [f"registered {register}, SHA-256 {sha256}"]
-    quoted = None if tested is None else tested.looking(fitted.table, rows.frame)
-    shown = predicted.shown(bands, why=why)
-    title = f"Forecast of {rows}:{shown.title.partition(':')[2]}"
-    whole = replace(shown, title=title)
-    whole += shown_scores(bl.score(predicted, rows)) if "loss" in rows.frame else NO_SCORES
-    if measured is not None:
-        found = bl.derive.accuracy(predicted, measured, seed=seed).shown(bands)
-        whole += replace(found, title="Accuracy", document={"accuracy": found.document})
-    if quoted is not None:
-        whole += Shown(blocks=[quoted])
-    document = {"backtest": quoted, "register": register, "sha256": sha256}
-    return Result(opt.beside(fitted, whole, choice, rows).adding(out=out, **document), notes)
+    whole = bands.forecast(fitted, rows, fitting)
+    if tested is not None:
+        assert fitted.table is not None  # it is a posterior
+        quoted = tested.looking(fitted.table, rows.frame)
+        whole += Shown(blocks=[quoted], document={"backtest": quoted})
+    return opt.beside(fitted, whole, choice, rows)
 
 
-def _refuse_unused(
-    register: Path | None,
-    register_draws: int,
-    method: str,
-    kind: str,
-    levels: str,
-    accuracy: Path | None,
-    pairs: str | None,
-) -> None:
-    """Refuse options that have no effect on what is asked."""
-    from bayeslaw.evaluate import registered
+@command("bayeslaw running finished.csv run.csv --law chinchilla --grid tokens=1e11")
+def running(
+    *,
+    finished: Path = argument("Loss table of finished runs."),
+    run: Path = argument("Loss table of the run so far."),
+    grid: str = option(
+        'Where the run ends: "tokens=1e11", and columns that differ from its rows so far.',
+        metavar="SPEC",
+        default=...,
+    ),
+    choice: opt.Training,
+    bands: Bands,
+    allow_unconverged: bool = opt.UNCONVERGED,
+    beyond_evidence: bool = opt.BEYOND_EVIDENCE,
+    fitting: opt.Fitting,
+) -> Shown:
+    """Forecast where a run that goes on will end.
 
-    if register is not None:
-        registered.check_new(register, register_draws)
-        if method != "nuts":
-            raise BayeslawError(f"--register needs bands, which --method {method} does not have.")
-        if kind != "predictive":
-            raise BayeslawError("--register needs --kind predictive: measured losses have noise.")
-    else:
-        opt.refuse("without --register", register_draws=register_draws > 0)
-    if method != "nuts" and (levels, kind) != (DEFAULT_LEVELS, "predictive"):
-        raise BayeslawError(f"--levels and --kind have no effect on --method {method}.")
-    if accuracy is None:
-        opt.refuse("without --accuracy", pairs=pairs)
-    elif method != "nuts" or kind != "predictive":
-        how = f"--method {method}" if method != "nuts" else f"--kind {kind}"
-        raise BayeslawError(f"--accuracy has no effect on {how}.")
+    Fits the law to the finished runs and to the rows of the run so far. The end has the random
+    effect of the run. It is annealed and the rows so far are not, unless a column says so.
+    """
+    bands.check(fitting)
+    ends = opt.grid_or_file("--grid", grid)
+    table = choice.table(finished, choice.source_table).training(choice.train)
+    law = sources.required(choice.law, table)
+    table, rows = going_on(table, choice.table(run, choice.source_table), ends)
+    near = not beyond_evidence
+    rows = sources.checked(rows, sources.laws_of(law, table), table, near=near)
+    fitted = sources.fit_table(law, table, fitting)
+    fitted = fitted.accepted(unconverged=allow_unconverged, beyond_evidence=True)
+    return opt.beside(fitted, bands.forecast(fitted, rows, fitting), rows=rows)
+
+
+def going_on(
+    finished: "bl.LossTable", run: "bl.LossTable", ends: "bl.LossTable"
+) -> "tuple[bl.LossTable, bl.LossTable]":
+    """Rows of finished runs with those of a run that goes on, and the `ends` of that run.
+
+    Rows of the run are not annealed and `ends` are, unless a column says so. Columns that are
+    constant in the run, such as its size, need not be given for `ends`.
+    """
+    from bayeslaw.inference.fitting import joined
+    from bayeslaw.tables.validation import agree
+
+    defaults: dict[str, Any] = {"run": run.name, "annealed": 0}
+    frame = run.frame.assign(**{c: v for c, v in defaults.items() if c not in run.frame})
+    constant = {str(c): frame[c].iloc[0] for c in frame if frame[c].nunique() == 1}
+    identity = [c for c in ("run", "params", "ptpp", "replay", "base") if c in frame]
+    for column in identity:
+        if column not in constant:
+            raise TableError(f"{run.name}: rows differ in {column!r}; give rows of one run.")
+    if "run" in finished.frame and agree(frame[:1], finished.frame, "run").any():
+        raise TableError(
+            f"{finished.name} has rows of {constant['run']}, the run of {run.name}, too: leave "
+            "them out with --train."
+        )
+    kept = {c: v for c, v in constant.items() if c not in ("loss", "tokens")} | {"annealed": 1}
+    rows = ends.frame.assign(**{c: v for c, v in kept.items() if c not in ends.frame})
+    for column in identity:
+        if not agree(frame[:1], rows, column).all():
+            raise TableError(f"{ends.name}: {column!r} is {constant[column]} in {run.name}.")
+    last = frame["tokens"].max()
+    if "tokens" in rows and (rows["tokens"] <= last).any():
+        raise TableError(f"{ends.name}: give tokens beyond {last:.4g}, the last of {run.name}.")
+    fitted = joined(finished, replace(run, frame=frame))
+    return replace(fitted, name=f"{finished.name} and {run.name}"), replace(ends, frame=rows)
+
+
+@dataclass(frozen=True)
+class OfSaved(opt.Rows):
+    """The forecast of a saved posterior."""
+
+    posterior: Path = opt.SAVED
+    allow_unconverged: bool = opt.UNCONVERGED
+    beyond_evidence: bool = opt.BEYOND_EVIDENCE
+    seed: int = opt.SEED
+
+    def forecast(self) -> "tuple[bl.Posterior | bl.Pool, bl.LossTable, bl.Forecast]":
+        """The posterior, the rows, and their forecast."""
+        fitted = sources.load(self.posterior, self)
+        rows = sources.rows_of(fitted, self, near=not self.beyond_evidence)
+        fitted = fitted.accepted(unconverged=self.allow_unconverged, beyond_evidence=True)
+        return fitted, rows, fitted.forecast(rows, seed=self.seed)
 
 
 @command(
-    """bayeslaw forecast fit.nc --rows planned.csv --register planned.json
-bayeslaw verify planned.json measured.csv""",
+    """bayeslaw register fit.nc planned.json --rows planned.csv --draws 500
+bayeslaw verify planned.json measured.csv"""
+)
+def register(
+    *,
+    of: OfSaved,
+    file: Path = argument("New file for the forecast (JSON).", callback=opt.writable(".json")),
+    draws: int = as_in("register", default=0, min=0),
+) -> Shown:
+    """Write a forecast to a file with its hash, before the losses are measured.
+
+    The file has median and bands of each row, the hash of the training table, versions and seeds.
+    It is never replaced. `bayeslaw verify` scores it when losses are measured. Publish the hash
+    where others can see the date.
+    """
+    from bayeslaw.evaluate.registered import check_new
+
+    check_new(file, draws)
+    fitted, rows, predicted = of.forecast()
+    sha256 = bl.register(predicted, file, draws=draws)
+    shown = _titled(predicted.shown(), rows)
+    shown += Shown(blocks=[f"registered {file}, SHA-256 {sha256}"])
+    return opt.beside(fitted, shown, rows=rows).adding(file=file, sha256=sha256)
+
+
+@command(
+    "bayeslaw verify planned.json measured.csv",
     "bayeslaw verify planned.json",
 )
 def verify(
     *,
-    file: Path = argument("File written by `bayeslaw forecast --register`."),
+    file: Path = argument("File written by `bayeslaw register`."),
     measured: Path | None = argument("Losses measured so far, CSV or Parquet.", default=None),
     reading: opt.Reading,
-    sha256: str | None = option("Hash that was published when the forecast was registered."),
-    tolerance: float = option(
-        "Largest relative difference of a planned and a measured covariate.",
-        default=COVARIATE_TOLERANCE,
-    ),
+    sha256: str | None = as_in("verify"),
+    tolerance: float = as_in("verify", default=COVARIATE_TOLERANCE),
 ) -> Shown:
     """Check a registered forecast, and score it on the losses measured so far.
 
@@ -178,182 +231,45 @@ def verify(
     labels; rows that are still missing, and rows that were not forecast, are named. The scores are
     appended to the file; without a table of losses nothing is scored or written.
     """
-    import numpy as np
-    import pandas as pd
-
-    from bayeslaw.tables.validation import row_numbers
-
     if measured is None:
         opt.refuse("without a table of losses", **vars(reading))
     losses = None if measured is None else reading.table(measured)
     verified = bl.verify(file, losses, sha256=sha256, tolerance=tolerance)
-    shown = verified.shown()
-    if losses is None:
-        return shown.adding(file=str(file), measured=None)
-    if verified.extra:
-        where = row_numbers(pd.Series(np.isin(np.arange(len(losses)), verified.extra)))
-        shown += Shown(blocks=[f"Not forecast: {where} of {losses.name}."])
-    return shown.adding(file=str(file), measured=losses.name)
+    name = None if losses is None else losses.name
+    return verified.shown().adding(file=str(file), measured=name)
 
 
 @command(
-    "bayeslaw backtest data/delphi/isotoken.csv --law chinchilla --rivals none",
-    "bayeslaw backtest losses.csv --law form1 --along ptpp --figure backtest.png",
+    """bayeslaw accuracy fit.nc pairs.csv --grid "params=7e9 tokens=1e11" \\
+    --pairs-where "task == 'hellaswag'\"""",
 )
-def backtest(
+def accuracy(
     *,
-    table: Path = opt.LOSS_TABLE,
-    law: str | None = opt.LAW,
-    source_table: Path | None = opt.SOURCE_TABLE,
-    reading: opt.Reading,
-    along: Literal["flops", "params", "tokens", "ptpp"] = option(
-        "Quantity that the table is cut along; FLOPs are 6 N D.", default="flops"
+    of: OfSaved,
+    pairs: Path = argument(
+        "Pairs of loss and accuracy of measured models (CSV or Parquet), by task if there is a "
+        "column task."
     ),
-    cuts: str | None = option("Cuts; by default at most five of the table.", metavar="VALUE,..."),
-    rivals: str | None = option(
-        "Other models: discrepancies (none, curvature, walk, trend) or laws.", metavar="NAME,..."
-    ),
-    jobs: int = option("Processes.", default=1, min=1),
-    figure: Path | None = output("Draw errors by distance (PNG, PDF or SVG).", *opt.FIGURES),
-    out: Path | None = output(
-        "Write the rows (CSV or Parquet); other commands quote them.", *opt.TABLES
-    ),
-    seed: int = opt.SEED,
-    sampling: opt.Sampling,
+    pairs_where: str | None = query("Pairs to use; all others are ignored."),
+    levels: str = LEVELS,
+    out: Path | None = output("Write the accuracies (CSV or Parquet).", *opt.TABLES),
 ) -> Shown:
-    """Forecast, at earlier cuts of a table, the rows that came later.
+    """Forecast the accuracy on a task, with bands, from losses and measured pairs.
 
-    At each cut only the rows up to it are fitted. The table shows what the bands held and how large
-    the errors were, by how far ahead the rows lay.
+    Forecasts the losses of --rows or --grid, and fits a curve of accuracy against loss to the
+    pairs. --loss-unit is the unit of the pairs, too. Rows whose loss lies outside the pairs' losses
+    are refused.
     """
-    losses = reading.table(table, source_table)
-    others: dict[str, dict[str, Any]] = {
-        name: {"discrepancy": name} if name in RIVALS else {"law": name}
-        for name in opt.names(rivals or "")
-    }
-    result = bl.backtest(
-        losses,
-        opt.required(law, losses),
-        along=along,
-        cuts=None if cuts is None else opt.numbers(cuts, "--cuts"),
-        rivals=others,
-        seed=seed,
-        jobs=jobs,
-        **asdict(sampling),
-    )
+    from bayeslaw.derive.downstream import read_pairs
+
+    probabilities = parsing.band_levels(levels)
+    unit: dict[str, Any] = {"loss_unit": of.loss_unit, "bytes_per_token": of.bytes_per_token}
+    measured = read_pairs(pairs, pairs_where, **unit)
+    if of.rows is None:  # the unit is of the pairs alone
+        of = replace(of, loss_unit=None, bytes_per_token=None)
+    fitted, rows, predicted = of.forecast()
+    derived = bl.derive.accuracy(predicted, measured, seed=of.seed)
     if out is not None:
-        result.write(out)
-    opt.save_figure(figure, lambda: bl.plots.backtest(result))
-    return result.shown().adding(seed=seed, out=out)
-
-
-@command(
-    """bayeslaw score data/delphi/isotoken.csv --law chinchilla --method huber \\
-    --train "scale <= 3e20" --test "scale >= 1e21\"""",
-    "bayeslaw score fit.nc --rows measured.csv",
-)
-def score(
-    *,
-    source: Path = opt.SOURCE,
-    choice: opt.Selection,
-    method: opt.Method = METHOD,
-    bounds: opt.Bounds = opt.BOUNDS,
-    allow_unconverged: bool = opt.UNCONVERGED,
-    seed: int = opt.SEED,
-    sampling: opt.Sampling,
-) -> Shown:
-    """Score a fit on measured losses."""
-    from bayeslaw.evaluate.scores import shown_scores
-    from bayeslaw.huber.point_fit import shown_points
-
-    fitted, rows = opt.fit_or_load(source, choice, method, sampling, seed, bounds, measured=True)
-    fitted = fitted.accepted(unconverged=allow_unconverged)
-    scores = bl.score(fitted, rows, seed=seed)
-    shown = replace(shown_scores(scores), title=f"Scores on {rows}").adding(rows=len(rows))
-    if isinstance(fitted, bl.PointFit):
-        points = fitted.forecast(rows)
-        spread = float((points["highest"] / points["lowest"] - 1).max())
-        shown = replace(
-            shown, blocks=[*shown.blocks, *shown_points(points, fitted.columns).blocks[1:]]
-        )
-        shown = shown.adding(spread=spread)
-    shown = opt.beside(fitted, shown, choice, rows)
-    if not opt.is_posterior(source):
-        shown = shown.adding(**opt.how(method, sampling), seed=seed)
-    return shown
-
-
-@command(
-    """bayeslaw compare french.csv --source english.csv --train "ptpp <= 31" \\
-    --test "ptpp == 279" --anchors "ptpp == 279 and params < 3e8\"""",
-)
-def compare(
-    *,
-    table: Path = opt.LOSS_TABLE,
-    source: Path | None = option("Loss table of the source domain."),
-    reading: opt.Reading,
-    train: str | None = opt.TRAIN,
-    test: str | None = opt.TEST,
-    anchors: str | None = query("Test rows to add to the training rows."),
-    laws: str = option(
-        f"Laws, separated by commas: {opt.LAWS}, or paths.", default="form1,form2,form3,dcpt"
-    ),
-    method: Literal["huber", "nuts"] = option(
-        "Huber fits, or posteriors with bands.", default="huber"
-    ),
-    bounds: opt.Bounds = opt.BOUNDS,
-    allow_unconverged: bool = opt.UNCONVERGED,
-    seed: int = opt.SEED,
-    sampling: opt.Sampling,
-) -> Shown:
-    """Compare several laws on one split, in each domain.
-
-    Each law is fitted to the --train rows and the --anchors and scored on the other --test rows.
-    dcpt, which has no pre-training budget among its covariates, is fitted twice: to the --train
-    rows without anchors (transfer), and to all --test rows, on which it is also scored (oracle).
-    The table has the numbers of rows fitted and scored.
-    """
-    from bayeslaw.evaluate.scores import shown_comparison
-    from bayeslaw.laws.steps import Departure
-    from bayeslaw.tables.table import is_synthetic
-
-    names = opt.names(laws, "--laws", "law")
-    if method == "huber":
-        opt.refuse("on a Huber fit", **sampling.given("delta"))
-    starts = source if any(bl.load_law(name).step(Departure) for name in names) else None
-    if source is not None:
-        opt.refuse("beside --source, which says it", role=reading.role)
-        reading = replace(reading, role="target")
-    losses = reading.table(table, starts)
-    other = None if source is None else replace(reading, role="source").table(source, starts)
-    queries = {"train": train, "test": test, "anchors": anchors}
-    splits = [domain.split(**queries) for domain in (losses, other) if domain is not None]
-    scores = opt.compared(
-        losses,
-        names,
-        method,
-        sampling,
-        bounds,
-        source=other,
-        **queries,
-        seed=seed,
-        unconverged=allow_unconverged,
-    )
-    used = " or ".join(query for query in (train, anchors) if query)
-    synthetic = any(is_synthetic(rows) for pair in splits for rows in pair)
-    blocks: list[Block] = [Note(SYNTHETIC, "synthetic")] * synthetic
-    for fitted, held_out in splits:
-        rows = replace(fitted, selection=fitted.selection or used)
-        blocks += [f"fitted to {rows}", f"scored on {held_out}"]
-    document: dict[str, object] = {
-        **queries,
-        "table": splits[0][0].name,
-        "source": splits[1][0].name if len(splits) > 1 else None,
-        "method": method,
-        **({"bounds": bounds} if method == "huber" else {}),
-        "seed": seed,
-        "rows_train": sum(len(fitted) for fitted, _ in splits),
-        "rows_test": sum(len(held_out) for _, held_out in splits),
-        "synthetic": synthetic,
-    }
-    return Shown("Laws compared", blocks, document) + replace(shown_comparison(scores), title="")
+        derived.write(out, probabilities)
+    shown = replace(derived.shown(probabilities), title="Accuracy")
+    return opt.beside(fitted, shown, rows=rows).adding(out=out, seed=of.seed)

@@ -226,7 +226,7 @@ def backtest(
     along : {"flops", "params", "tokens", "ptpp"}
         Quantity that the table is cut along; FLOPs are 6 N D.
     cuts : sequence of float, optional
-        Rows up to each are fitted, those beyond are forecast. By default at most five of the
+        Rows up to each are fitted, those beyond are forecast; by default at most five of the
         quantity's values, with at least 8 rows at two or more sizes before each and one after it.
     rivals : mapping of name to settings of `bayeslaw.fit`, optional
         Other models, such as ``{"plain": {"discrepancy": "none"}}``; with a key ``law``, of

@@ -184,6 +184,9 @@ class Verification(Showing):
         if "draws" not in known:
             note = "No CRPS: the forecast was registered without draws."
             blocks.append(Note(note, "quiet"))
+        if self.extra:
+            extra = pd.Series(np.isin(np.arange(max(self.extra) + 1), self.extra))
+            blocks.append(f"Not forecast: {row_numbers(extra)} of the measured.")
         return Shown(title, blocks, document)
 
 

@@ -231,10 +231,12 @@ def compare(
     if len(set(names)) < len(names):
         raise TableError(f"{table.name} and the source have a domain in common: {names[-1]}.")
     chosen = [load_law(law) for law in laws]
+    splits = [
+        (domain, losses.split(train, test, anchors), losses.split(train, test))
+        for domain, losses in parts
+    ]
     rows = []
-    for domain, rows_of in parts:
-        fitted, held_out = rows_of.split(train, test, anchors)
-        no_anchors, evaluated = rows_of.split(train, test)
+    for domain, (fitted, held_out), (no_anchors, evaluated) in splits:
         jobs = [
             (law, no_anchors, held_out, f"{ORACLE} (transfer)")
             if law.name == ORACLE

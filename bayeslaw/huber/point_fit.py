@@ -252,9 +252,7 @@ def shown_points(frame: pd.DataFrame, covariates: Sequence[str]) -> Shown:
             f"{spread.mean():.2g} % on average over these rows, by {spread.max():.2g} % at most."
         )
         blocks.append(Note(words, "refuse"))
-    return Shown(
-        "Forecast of a point fit: nats per token", blocks, {"rows": frame.to_dict("records")}
-    )
+    return Shown("Forecast: point fit, nats per token", blocks, {"rows": frame.to_dict("records")})
 
 
 @step("Huber fit")
@@ -281,9 +279,9 @@ def fit_huber(
     delta : float
         Huber threshold in log loss.
     bounds : {"paper", "prior"}
-        ``"paper"``: as published. ``"prior"``: the narrower bounds within which the priors of
-        `bayeslaw.fit` lie. They differ in Forms 2 and 3, which the paper prints with lambda > 0;
-        the priors have lambda in (0, 1). Exponents are never searched beyond 20.
+        Bounds of the parameters. ``"paper"``: as published. ``"prior"``: the narrower bounds within
+        which the priors of `bayeslaw.fit` lie. They differ in Forms 2 and 3, which the paper prints
+        with lambda > 0; the priors have lambda in (0, 1). Exponents are never searched beyond 20.
     starts : int, optional
         Points over the exponents to screen (a scrambled Sobol sequence); 64 an exponent.
     polish : int, optional

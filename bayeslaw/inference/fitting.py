@@ -110,21 +110,24 @@ def fit(
         is that of well-tuned runs. With ``method="map", likelihood="huber", priors="flat"`` the
         mode is that of ``fit_huber(..., bounds="prior")``, and so the paper's Huber fit wherever
         that lies within the bounds of the priors.
-    priors : "default", "flat", mapping of name to prior, or path of a TOML file
-        Names are those of the reference coordinates, and ``floor``, the floor's share of the loss
-        at the reference point, or ``E``, the floor in nats; ``sigma``, ``dof``. ``"flat"`` is flat
-        in E. A prior is a `bayeslaw.Prior`, its text, or a PreliZ distribution.
+    priors : {"default", "flat"}, mapping of name to prior, or path of a TOML file
+        Priors, or a TOML file with some of them. Names are those of the reference coordinates, and
+        ``floor``, the floor's share of the loss at the reference point, or ``E``, the floor in
+        nats; ``sigma``, ``dof``. ``"flat"`` is flat in E. A prior is a `bayeslaw.Prior`, its text,
+        or a PreliZ distribution.
     delta : float
         Threshold of the ``huber`` likelihood, in log loss.
     seed : int
         Same seed, same numbers on one machine, not on any.
-    discrepancy : Discrepancy, or "auto", "none" or the name of a kind
-        How the true loss may deviate from the law; for posteriors only, as are all below.
+    discrepancy : {"auto", "none", "walk", "trend", "curvature", "adaptation", "from_base"}
+        How the true loss may deviate from the law. A `Discrepancy` can be given, too. Only
+        posteriors have this argument and those below.
         ``"auto"`` is walking exponents for laws in N and D alone, ``"from_base"`` for those that
         start from the base's loss, ``"adaptation"`` for others with a power led by D, and
         ``"curvature"`` for the rest. ``"trend"`` is walking exponents with correlated steps.
-    effects : "auto", "none", or levels such as ``"size,base,run"``
-        Random effects on log loss: ``"auto"`` gives one to each `run` and each `base`, where the
+    effects : str or sequence of str
+        Random effects on log loss: ``"auto"``, ``"none"``, or levels such as ``"size,base,run"``.
+        ``"auto"`` gives one to each `run` and each `base`, where the
         table has these columns and their labels repeat, and with a discrepancy to each model size:
         from fewer than four sizes, only forecasts for other sizes have them. Any other column of
         labels may be named.
@@ -133,22 +136,24 @@ def fit(
         `run` that falls with the distance in log tokens. ``"auto"`` is ``"run"`` where runs have
         rows at several D, for laws with replay or a pre-training budget, and for tables in which
         some rows are not annealed.
-    chains, tune : int
-        Chains, 4 by default, and tuning steps of each, 300 by default.
+    chains : int
+        Number of chains; 4 by default.
     draws : int, optional
         Draws of each chain; by default 500 to 8000, as many as the convergence check needs.
+    tune : int
+        Tuning steps of each chain; 300 by default.
     target_accept : float
-        Of NUTS; .95 by default.
+        Target acceptance of NUTS, between 0 and 1; .95 by default.
     cores : int, optional
         Processes or threads; by default all, but at most one per chain.
     progress : bool, optional
         Say what is done: on one bar on a terminal or in a notebook, and in lines on stderr
         elsewhere. By default only on a terminal or in a notebook.
     retry : bool, optional
-        Whether to sample again if the convergence check fails: with more draws unless `draws` is
-        given, and with smaller steps after too many divergent transitions. By default for five
-        minutes at most; what is left out is said. ``True`` goes on however long it takes.
-        ``False`` keeps the steps.
+        Whether to sample again if the convergence check fails, however long it takes; otherwise
+        for five minutes at most, and what is left out is said. It is with more draws unless
+        `draws` is given, and with smaller steps after too many divergent transitions. ``False``
+        keeps the steps.
 
     Returns
     -------

@@ -278,7 +278,8 @@ class Forecast(Showing):
         levels : sequence of float
             Probabilities of the bands.
         why : bool
-            Whether to take the variance of each row apart; see `variance`.
+            Whether to take the variance of each row apart: law, parameters, discrepancy, effects,
+            noise; see `variance`.
         """
         frame, rows = self.to_frame(levels), len(self.frame)
         measured = "loss" in frame

@@ -452,8 +452,8 @@ def read_table(
         its columns as `pandas.DataFrame.eval` takes it, such as ``{"params": "size", "tokens":
         "billions * 1e9", "loss": "`eval/loss`"}``.
     where : str, optional
-        Pandas query that selects the rows to keep, such as ``"domain == 'french'"``; the others
-        need no valid numbers.
+        Pandas query that selects the rows to keep, such as ``"ptpp <= 31"``; the others need no
+        valid numbers.
     source : str or Path, optional
         Table of the domain that the bases were pre-trained on. Its rows with tokens = 0, and those
         of the table itself, give each row `base_loss` and `start_loss`, the losses of its `base` on
@@ -713,6 +713,37 @@ def write_frame(frame: pd.DataFrame, path: str | Path) -> None:
     atomic_write(path, content, TableError)
 
 
+def read_rows(
+    path: str | Path,
+    *,
+    columns: Mapping[str, str],
+    where: str | None,
+    role: Role | None,
+    loss_unit: str | None,
+    bytes_per_token: float | None,
+) -> LossTable:
+    """Rows to forecast, read as by `read_table`, with losses or without.
+
+    A column that the file has under its name here is not renamed: `columns` may be those of the
+    table that is fitted.
+    """
+    name, frame = str(path), read_frame(path)
+    here = {*named(frame).values()}
+    here |= {"loss"} if columns.get("loss") not in frame else set()
+    columns = {column: text for column, text in columns.items() if column not in here}
+    frame = asked(renamed(frame, columns, name), where, loss_unit)
+    if "loss" in frame:
+        unit: dict[str, Any] = {"loss_unit": loss_unit, "bytes_per_token": bytes_per_token}
+        rows = from_frame(frame, name, role=role, **unit)
+        if bases := len(rows.baselines):
+            text = f"{name}: {bases} rows with tokens = 0 are baselines, not forecast."
+            warnings.warn(text, TableWarning, stacklevel=2)
+    else:
+        frame = of_role(rows_of(frame, name).frame, name, role)
+        rows = LossTable(in_nats(frame, name, loss_unit, bytes_per_token), name)
+    return rows.query(where)
+
+
 def is_synthetic(table: Rows | pd.DataFrame | None) -> bool:
     """Whether a table holds simulated losses: a column `synthetic` with a True value."""
     frame = table.frame if isinstance(table, Rows) else pd.DataFrame() if table is None else table
@@ -756,11 +787,11 @@ def from_frame(
     name : str
         In messages and titles.
     role : {"target", "source"}, optional
-        Whether the losses are of the domain adapted to, or of the one pre-trained on: the column
-        `role` of all rows. Laws that read the share of the domain's own text, such as `mixture`,
-        need it.
+        Whether the losses are of the domain adapted to, or of the one pre-trained on. It is the
+        column `role` of all rows. Laws that read the share of the domain's own text, such as
+        `mixture`, need it.
     loss_unit : {"nats", "bits", "perplexity", "bits-per-byte"}, optional
-        Unit of the losses, which become nats per token: bits are per token, and perplexity is the
+        Unit of the losses, which become nats per token. Bits are per token, and perplexity is the
         exponential of the loss in nats. `start_loss` and `base_loss` are converted, too. Without
         it, losses are taken for nats, and those above 12.5 are refused.
     bytes_per_token : float, optional
