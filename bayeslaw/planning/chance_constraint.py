@@ -57,7 +57,7 @@ EXACT = 1e-10
 
 
 class Place(NamedTuple):
-    """A budget, log ATPP, a replay ratio, and the number of draws that meet all limits there."""
+    """A budget, log ATPP, a replay ratio, and how many draws, or more, meet all limits there."""
 
     budget: float
     ratio: float
@@ -324,7 +324,7 @@ class Problem:
         least = first_that(lambda budgets: self.held(budgets, ratio) >= rank, near, EXACT)
         if least is None:
             return node
-        return Place(least, ratio, int(self.held(least, ratio)[0]))
+        return Place(least, ratio, rank)
 
     def _least_replay(self, rank: int) -> Place | None:
         """The least ratio that meets all limits; without any limit, that of the best target loss.
@@ -334,7 +334,7 @@ class Problem:
         budget, ratios = self.fixed or 0.0, self.lattice.ratios
         if any(limit.most < math.inf for limit in self.limits):
             ratio = first_that(lambda r: self.held(budget, r) >= rank, ratios, EXACT)
-            return None if ratio is None else Place(budget, ratio, int(self.held(budget, ratio)[0]))
+            return None if ratio is None else Place(budget, ratio, rank)
         target, nodes = self.limits[0], ratios
         while True:
             rows = target.domain.run.rows(budget, nodes)

@@ -236,7 +236,7 @@ def _answer(everywhere: Problem, within: Problem) -> _Answer:
     if within.far is None or (within.far.values > 0).all():
         # No run at all is within the evidence: the smallest budget is all there is to show.
         within = everywhere
-    if anywhere is not None and within.held(anywhere.budget, anywhere.ratio)[0]:
+    if anywhere is not None and (within.far is None or within.far(anywhere[:2]) <= 0):
         return _Answer(within, anywhere, choice_at(within, anywhere))
     nearest = within.smallest(exact=True)
     if nearest is not None:

@@ -110,26 +110,44 @@ def choice_at(problem: Problem, place: Place | None, most: float = math.inf) -> 
 
     Tokens are rounded up to whole ones, and are at most `most`.
     """
-    if place is None:
-        return INFEASIBLE
-    params = problem.params
+    return choices_at([(problem, place, most)])[0]
+
+
+def choices_at(asked: Sequence[tuple[Problem, Place | None, float]]) -> list[Choice]:
+    """`choice_at` of several problems of the same domains, with their losses evaluated at once."""
+    places = [(place, most) for _, place, most in asked if place is not None]
+    if not places:
+        return [INFEASIBLE] * len(asked)
+    params = asked[0][0].params
     # Rounding in the exponential could give a token less, at which a limit just fails.
-    tokens = min(float(math.ceil(params * math.exp(place.budget) * (1 + 1e-12))), most)
+    tokens = [
+        min(float(math.ceil(params * math.exp(place.budget) * (1 + 1e-12))), most)
+        for place, most in places
+    ]
     # The probabilities are those of the whole tokens that are shown.
-    losses = [loss[0] for loss in problem.losses(math.log(tokens / params), place.ratio)]
+    ratios = np.array([place.ratio for place, _ in places])
+    losses = zip(*asked[0][0].losses(np.log(np.array(tokens) / params), ratios), strict=True)
+    shown = zip(tokens, ratios.tolist(), losses, strict=True)
+    return [
+        INFEASIBLE if place is None else _choice(problem, *next(shown))
+        for problem, place, _ in asked
+    ]
+
+
+def _choice(problem: Problem, tokens: float, replay: float, losses: Sequence[Floats]) -> Choice:
     target, source = problem.holds(losses)
     pairs = zip(problem.limits, losses, strict=True)
-    means = [float(limit.values(x, measured=problem.measured).mean()) for limit, x in pairs]
+    loss, rise = (float(limit.values(x, measured=problem.measured).mean()) for limit, x in pairs)
     return Choice(
-        atpp=tokens / params,
-        replay=place.ratio,
+        atpp=tokens / problem.params,
+        replay=replay,
         tokens=tokens,
-        flops=6 * params * tokens,
+        flops=6 * problem.params * tokens,
         p_target=float(target.mean()),
         p_forgetting=float(source.mean()),
         p_both=float((target & source).mean()),
-        loss=means[0],
-        forgetting=means[1],
+        loss=loss,
+        forgetting=rise,
     )
 
 
@@ -324,12 +342,11 @@ class Plan(Choice):
         DataFrame
             One row per confidence: `confidence`, and the fields of `Choice`.
         """
-        problem, rows = replace(self.problem, measured=not latent), []
-        for confidence in confidences:
-            place = problem.smallest(confidence, exact=confidence == self.confidence)
-            choice = choice_at(problem, place)
-            rows.append({"confidence": confidence} | vars(choice))
-        return pd.DataFrame(rows)
+        problem = replace(self.problem, measured=not latent)
+        places = [problem.smallest(c, exact=c == self.confidence) for c in confidences]
+        choices = choices_at([(problem, place, math.inf) for place in places])
+        pairs = zip(confidences, choices, strict=True)
+        return pd.DataFrame([{"confidence": c} | vars(choice) for c, choice in pairs])
 
     def sensitivity(self) -> pd.DataFrame:
         """Plans under changed limits and a changed baseline.
@@ -348,17 +365,20 @@ class Plan(Choice):
         # Draws are no measurement that could be off.
         if "max_forgetting" in unlimited or "drawn" in np.ravel(self.limits["baseline"]):
             unlimited.add("baseline")
-        rows = []
-        for name in (name for name in changes if name not in unlimited):
-            for by in (1 - changes[name], 1 + changes[name]):
-                problem, held = self.problem.scaled(**{name: by}), math.nan
-                if self.atpp < math.inf:
-                    # At most its own tokens: rounding up again could give one more.
-                    place = Place(math.log(self.atpp), self.replay, 0)
-                    held = choice_at(problem, place, self.tokens).p_both
-                choice = choice_at(problem, problem.smallest())
-                rows.append({"quantity": name, "moved": by - 1, "held": held} | vars(choice))
-        return pd.DataFrame(rows)
+        moved = [
+            (name, by) for name in changes if name not in unlimited
+            for by in (1 - changes[name], 1 + changes[name])
+        ]  # fmt: skip
+        problems = [self.problem.scaled(**{name: by}) for name, by in moved]
+        new = choices_at([(problem, problem.smallest(), math.inf) for problem in problems])
+        place = Place(math.log(self.atpp), self.replay, 0) if self.atpp < math.inf else None
+        # At most its own tokens: rounding up again could give one more.
+        held = choices_at([(problem, place, self.tokens) for problem in problems])
+        rows = zip(moved, held, new, strict=True)
+        return pd.DataFrame(
+            {"quantity": name, "moved": by - 1, "held": this.p_both} | vars(choice)
+            for (name, by), this, choice in rows
+        )
 
     def within(self, *, tokens: float = math.inf, flops: float = math.inf) -> Choice:
         """The choice most likely to meet all limits under a cap on tokens or FLOPs.
