@@ -23,11 +23,15 @@ from benchmarks.worlds import FAMILIES, PILOTS, TRAIN, N, P, flops, purchase, wo
 # -- synthetic worlds --------------------------------------------------------------------------
 
 CONFIDENCES = (0.8, 0.9)
-WORLD_KEY = ["family", "number", "pilot"]
+WORLD_KEY = ["family", "number", "pilot", "law"]
 
 
-def planned(family: str, number: int, pilot: str, settings: dict[str, Any]) -> pd.DataFrame:
+def planned(
+    family: str, number: int, pilot: str, law: str, settings: dict[str, Any]
+) -> pd.DataFrame:
     """Plans of one world at each confidence, for measured and for latent losses, and their risk.
+
+    They are made by fits of a law, or of a pool of laws, to both domains.
 
     The risk is the share of 20,000 simulated new runs of the planned base that violate a limit;
     `oracle` is the least budget of one who knows the world.
@@ -37,7 +41,7 @@ def planned(family: str, number: int, pilot: str, settings: dict[str, Any]) -> p
     limits, bought = truth.limits(TRAIN, before), purchase(PILOTS[pilot])
     tables, start = truth.tables([TRAIN, bought], seeds), time.process_time()
     how = {"cores": 1} | settings
-    fits = [bl.fit("transfer", t, seed=2 * number + i, **how) for i, t in enumerate(tables)]
+    fits = [bl.fit(law, t, seed=2 * number + i, **how) for i, t in enumerate(tables)]
     fits = [fit.accepted(unconverged=True, beyond_evidence=True) for fit in fits]
     fitted = time.process_time()
     failed = [
@@ -78,14 +82,14 @@ def planned(family: str, number: int, pilot: str, settings: dict[str, Any]) -> p
 
 
 def by_family(rows: pd.DataFrame) -> Tables:
-    """Plans of each confidence by pilot, kind of losses and family, and over all families."""
+    """Plans of each confidence by pilot, law, kind of losses and family, and over all families."""
     tables = {}
     for confidence in CONFIDENCES:
         own, found = rows[np.isclose(rows["confidence"], confidence)], []
-        for (pilot, noise), part in own.groupby(["pilot", "noise"], sort=False):
+        for (pilot, law, noise), part in own.groupby(["pilot", "law", "noise"], sort=False):
             families = {**dict(list(part.groupby("family", sort=False))), "all": part}
             for family, each in families.items():
-                about = {"pilot": pilot, "losses": noise, "family": family}
+                about = {"pilot": pilot, "law": law, "losses": noise, "family": family}
                 found.append(about | summary(each))
         tables[f"planned at {confidence:.0%}"] = pd.DataFrame(found)
     return tables
@@ -113,11 +117,11 @@ def summary(rows: pd.DataFrame) -> dict[str, str]:
     return found | {"failed fits": f"{(rows['gate'] != 'passed').mean():.0%}"}
 
 
-@experiment(by_family, worlds=40, pilot="short")
+@experiment(by_family, worlds=40, pilot="short", law="transfer")
 def violations(options: Namespace) -> Jobs:
     """Plans in synthetic worlds of eight families, and how often new runs violate their limits."""
     for number, family in product(range(options.worlds), FAMILIES):
-        key = dict(zip(WORLD_KEY, (family, number, options.pilot), strict=True))
+        key = dict(zip(WORLD_KEY, (family, number, options.pilot, options.law), strict=True))
         yield key, partial(planned, *key.values(), options.settings)
 
 
