@@ -59,7 +59,6 @@ def planned(
         **limits,
         base=f"{N:.3g}-{P:g}",
         confidence=CONFIDENCES[-1],
-        replay_grid=np.linspace(0.02, 0.98, 25),
     )
     for noise in ("predictive", "latent"):
         for each in found.frontier(CONFIDENCES, latent=noise == "latent").to_dict("records"):

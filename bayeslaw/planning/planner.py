@@ -1,7 +1,7 @@
 """`plan`: the smallest budget, with its replay ratio, that meets limits on loss and forgetting."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,8 +41,8 @@ from bayeslaw.planning.result import INFEASIBLE, Choice, Plan, choice_at, replay
 from bayeslaw.tables.hull import TOO_FAR
 from bayeslaw.tables.table import is_synthetic
 
-REPLAY_RATIOS = np.linspace(0.005, 0.995, 34)
-"""Replay ratios of the lattice of a plan."""
+RATIOS, LEAST_RATIO = 34, 0.005
+"""Replay ratios of the lattice of a plan; the least of them, and of 1 less the greatest."""
 NORMAL_95 = 1.6449
 """Standard deviations from the median of a normal to its quantile at 95 %."""
 
@@ -111,7 +111,8 @@ def plan(
         Whether `max_forgetting` is relative to the baseline.
     replay_grid : sequence of float, optional
         Replay ratios of the lattice, between which it is refined. A single value fixes r; laws
-        without replay need 1. By default 34 from .005 to .995.
+        without replay need 1. By default 34 over the ratios that both fits have rows of: a search
+        beyond them picks those whose losses happen to be forecast too low.
     seed : int
         Of the noise, and random effects of a size without training rows.
 
@@ -146,8 +147,8 @@ def plan(
     >>> round(found.atpp, 1), round(found.replay, 2)
     (8.9, 0.34)
     """
-    ratios = REPLAY_RATIOS if replay_grid is None else replay_ratios(replay_grid)
     fits = {"target": target, "source": source}
+    ratios = fitted_ratios(fits.values()) if replay_grid is None else replay_ratios(replay_grid)
     for fit in fits.values():
         if not isinstance(fit, PointFit):
             with_draws(fit, "plan")
@@ -176,6 +177,8 @@ def plan(
     answer = _answer(everywhere, replace(everywhere, far=far))
     problem, shown = answer.problem, answer.shown
     level, evidence, outside = _judged(fits, run, shown, refuse=answer.best is None)
+    if replay_grid is None:
+        outside += _at_end(ratios, shown.replay)
     if level == "refuse":
         raise _no_evidence(answer, evidence)
     status = "feasible" if level == "ok" else "feasible, beyond the evidence"
@@ -216,6 +219,22 @@ def plan(
         problem=problem,
         run=run,
     )
+
+
+def fitted_ratios(fits: Collection[Fit]) -> Floats:
+    """Replay ratios that all fits have rows of; from 0 to 1 without tables that have several."""
+    low, high = common_ranges(fits).get("replay", (0.0, 1.0))
+    low, high = (low, high) if low < high else (0.0, 1.0)
+    return np.linspace(max(low, LEAST_RATIO), min(high, 1 - LEAST_RATIO), RATIOS)
+
+
+def _at_end(ratios: Floats, ratio: float) -> tuple[str, ...]:
+    """What to do about a plan at an end of the fitted ratios."""
+    for name, end in (("least", ratios[0]), ("greatest", ratios[-1])):
+        if np.isclose(ratio, end) and LEAST_RATIO < end < 1 - LEAST_RATIO:
+            how = "replay_grid= (--replay) searches beyond"
+            return (f"the plan has the {name} fitted replay ratio; {how}.",)
+    return ()
 
 
 @dataclass(frozen=True)
