@@ -304,6 +304,22 @@ def test_papers_plan_from_the_true_laws_in_any_unit_of_tokens(unit):
     assert found.tokens == pytest.approx(tokens, rel=1e-9)
 
 
+def test_replay_is_searched_where_both_fits_have_rows_unless_asked(fits):
+    """At a ratio that only the source was fitted to, a plan would be cheaper."""
+    source = fits["source"]
+    few, _ = fits["target"].table.split("replay >= .1 and replay <= .3")
+    fits = accepted(target=replace(fits["target"], table=few), source=source)
+    found = plan(**fits, **LIMITS, baseline=BASE)
+    low, high = few.frame["replay"].quantile([0, 1])
+    assert low <= found.replay <= high < source.table.frame["replay"].max()
+    assert found.replay == pytest.approx(high)
+    assert "has the greatest fitted replay ratio" in " ".join(str(found).split())
+    free = plan(**fits, **LIMITS, baseline=BASE, replay_grid=np.linspace(0.01, 0.99, 34))
+    assert free.replay > high
+    assert free.atpp < found.atpp
+    assert "fitted replay ratio" not in str(free)
+
+
 def test_each_limit_has_the_noise_of_its_own_draws():
     scales, fits = {"target": 0.03, "forgetting": 0.002}, []
     for domain, scale in zip(DOMAINS, scales.values(), strict=True):
