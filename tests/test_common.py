@@ -1,5 +1,6 @@
 """Files, numbers and text, what results show, and progress."""
 
+import ast
 import json
 import math
 import os
@@ -18,7 +19,7 @@ from bayeslaw.common.errors import argument, command_line, unknown
 from bayeslaw.common.files import results, write_json
 from bayeslaw.common.formatting import count, digits, jsonable, percent
 from bayeslaw.common.shown import Note, Shown, Table
-from tests.support import saved
+from tests.support import ROOT, saved
 
 
 def test_json_is_written_with_innermost_brackets_on_one_line(tmp_path):
@@ -139,3 +140,30 @@ def test_sections_and_rows_beyond_the_first():
     assert lines[-1] == "... and 20 more rows"
     assert "20 more rows" in shown.html()
     assert table.cells(most=None)[2] == ""
+
+
+# -- the house ------------------------------------------------------------------------------------
+
+FITS = ("laws", "model", "huber", "inference")
+"""Packages that evaluate a law's formula."""
+OF_PARAMETERS = {
+    "checks/findings.py": "derivatives by parameters",
+    "derive/derived.py": "exponents of single terms",
+    "derive/without_drift.py": "another law, nearest to the fitted one",
+    "simulation/worlds.py": "true laws, without a fit",
+}
+
+
+def test_losses_of_a_fit_are_asked_of_it():
+    """Plans, optima and figures read `fit.losses(rows)`; no one else evaluates a law."""
+    package = ROOT / "bayeslaw"
+    callers = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "loss"
+        and len(node.args) > 1
+    }
+    assert {path for path in callers if path.split("/")[0] not in FITS} == {*OF_PARAMETERS}
