@@ -27,7 +27,7 @@ from bayeslaw.inference.sampling import (
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import PriorLike
-from bayeslaw.laws.steps import completed
+from bayeslaw.laws.steps import Departure, completed
 from bayeslaw.model import effects, noise
 from bayeslaw.model.building import build
 from bayeslaw.model.discrepancy import make_discrepancy
@@ -303,7 +303,7 @@ def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec
     if "run" in (*levels, errors):
         effects.check_runs(frame, table.name, columns)
     if "replay" in law.columns:
-        _warn_of_controls(frame, table.name)
+        _warn_of_controls(law, frame, table.name)
     return make_spec(
         law,
         priors=settings.priors,
@@ -317,17 +317,16 @@ def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec
     )
 
 
-def _warn_of_controls(frame: pd.DataFrame, name: str) -> None:
-    """Warn of runs of pure replay beside others.
-
-    `transfer` has their loss stay at the base's, so they drive v, and with it the effect of replay
-    on the speed of adaptation, to 0. Chains of `form1n` mix badly with them.
-    """
+def _warn_of_controls(law: Law, frame: pd.DataFrame, name: str) -> None:
+    """Warn of runs of pure replay beside others, and say what they do to the fit."""
     control = (frame["replay"] == 1) & (frame["tokens"] > 0)
     if control.any() and not control.all():
+        starts = law.step(Departure) is not None
+        effect = "stays at the base's loss, so they bias how replay slows adaptation"
+        effect = effect if starts else "is far from its other rows, so chains mix badly"
         warnings.warn(
             f"{name}: {control.sum()} rows have replay 1 and tokens > 0 ({row_numbers(control)}): "
-            "runs without new text, which laws of adaptation describe badly; leave them out with "
+            f"without new text the loss of {law.name} {effect}; leave them out with "
             f"{argument('where', 'replay < 1 or tokens == 0')}.",
             TableWarning,
             stacklevel=3,
