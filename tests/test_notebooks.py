@@ -8,7 +8,15 @@ import pytest
 from tests.pages import NUMBER, agree
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
-NAMES = ["anchors", "forecast", "own_law", "paper_workflow", "plan"]
+NAMES = [
+    "anchors",
+    "floor_or_shape",
+    "forecast",
+    "own_law",
+    "paper_tables",
+    "paper_workflow",
+    "plan",
+]
 
 nbformat = pytest.importorskip("nbformat")
 
