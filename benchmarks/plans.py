@@ -41,7 +41,8 @@ def planned(
     limits, bought = truth.limits(TRAIN, before), purchase(PILOTS[pilot])
     tables, start = truth.tables([TRAIN, bought], seeds), time.process_time()
     how = {"cores": 1} | settings
-    fits = [bl.fit(law, t, seed=2 * number + i, **how) for i, t in enumerate(tables)]
+    fit = bl.fit_pool if law == "adaptation" else bl.fit
+    fits = [fit(law, t, seed=2 * number + i, **how) for i, t in enumerate(tables)]
     fits = [fit.accepted(unconverged=True, beyond_evidence=True) for fit in fits]
     fitted = time.process_time()
     failed = [
@@ -152,7 +153,9 @@ def pools(target: str, folder: Path | None, smoke: bool) -> dict[str, bl.Pool]:
             found[name] = bl.load(path)
             continue
         table = starting(frames[name], frames["english"])
-        found[name] = bl.fit("adaptation", table, **({"seed": 0} | SMOKE if smoke else {"seed": 0}))
+        found[name] = bl.fit_pool(
+            "adaptation", table, **({"seed": 0} | SMOKE if smoke else {"seed": 0})
+        )
         if path:
             path.parent.mkdir(parents=True, exist_ok=True)
             found[name].save(path)

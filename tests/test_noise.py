@@ -94,7 +94,7 @@ def test_the_mode_stays_off_the_spike_at_sigma_zero():
     """With a free dof and flat noise priors the mode would be sigma = 0 on a few exact rows."""
     design = grid(params=[1e8, 1e9, 4e9], tokens=[1e9, 3e9, 1e10, 3e10, 1e11])
     table = simulate("chinchilla", CHINCHILLA, design, sigma=0.003, seed=3)
-    point = bl.fit("chinchilla", table, method="map", likelihood="studentt")
+    point = bl.fit_map("chinchilla", table, likelihood="studentt")
     residuals = np.log(point.predict(table) / table.loss)
     assert np.sort(np.abs(residuals))[5] > 1e-5
     assert np.sqrt(np.mean(residuals**2)) < 0.006

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,6 +24,8 @@ from bayeslaw import (
     TableWarning,
     fit,
     fit_huber,
+    fit_map,
+    fit_pool,
     from_frame,
     grid,
 )
@@ -131,7 +132,7 @@ def test_the_law_transfer_is_recovered_with_correlated_errors():
 
 
 def test_pools_and_kinds_of_others_are_sampled():
-    found = fit(["chinchilla", "skaling"], small(), **ONCE)
+    found = fit_pool(["chinchilla", "skaling"], small(), **ONCE)
     assert found.weights == {"chinchilla": 0.5, "skaling": 0.5}
     alone = fit("skaling", small(), **ONCE)
     np.testing.assert_array_equal(found.members["skaling"].draws["alpha"], alone.draws["alpha"])
@@ -338,9 +339,9 @@ def test_a_table_is_doubted_before_it_is_sampled(monkeypatch):
     """A wild row is named in one warning, unless the likelihood expects it; accuracies are none."""
     frame = chinchilla().frame
     wild = from_frame(frame.assign(loss=np.where(frame.index == 5, 2, 1) * frame["loss"]))
-    for law in ("chinchilla", ["chinchilla", "skaling"]):
+    for fitting, law in ((fit, "chinchilla"), (fit_pool, ["chinchilla", "skaling"])):
         with pytest.warns(TableWarning, match="1 of 24 rows lie far .*where='loss not in") as said:
-            fit(law, wild, **ONCE)
+            fitting(law, wild, **ONCE)
         assert len(said) == 1
     fit("chinchilla", wild, **ONCE, likelihood="skewed")
     monkeypatch.setattr(sampling, "_run", None)  # nothing below comes as far as sampling
@@ -350,7 +351,7 @@ def test_a_table_is_doubted_before_it_is_sampled(monkeypatch):
 
 # -- modes ----------------------------------------------------------------------------------------
 
-MODE = {"method": "map", "likelihood": "huber", "priors": "flat"}
+MODE = {"likelihood": "huber", "priors": "flat"}
 
 
 @on_bound
@@ -362,7 +363,7 @@ MODE = {"method": "map", "likelihood": "huber", "priors": "flat"}
 def test_the_mode_reproduces_the_huber_fit(name, bounds):
     """Where the optimum is interior to the priors' bounds, the paper's bounds give the same."""
     table = support.made(name, sigma=0.003, seed=2)
-    point, mode = fit_huber(name, table, bounds=bounds), fit(name, table, **MODE)
+    point, mode = fit_huber(name, table, bounds=bounds), fit_map(name, table, **MODE)
     assert point.interior
     assert mode.interior
     assert miss(point, mode, table) < 1e-6
@@ -372,7 +373,7 @@ def test_the_mode_reproduces_the_huber_fit(name, bounds):
 def test_the_mode_reproduces_the_huber_fit_on_olmo():
     olmo = bl.read_table(DATA / "olmo" / "ladder.csv", where="domain == 'c4_en'")
     train, test = olmo.split(train="ptpp <= 40")
-    point, mode = fit_huber("chinchilla", train), fit("chinchilla", train, **MODE)
+    point, mode = fit_huber("chinchilla", train), fit_map("chinchilla", train, **MODE)
     assert max(miss(point, mode, train), miss(point, mode, test)) < 1e-6
 
 
@@ -383,7 +384,7 @@ def test_the_mode_is_the_huber_fit_within_the_bounds_of_the_priors():
     truth = support.truth_of(bl.load_law("form2").parameters) | {"lambda_": 1.6}
     table = bl.simulate("form2", truth, DESIGN[::3])
     paper, prior = (fit_huber("form2", table, bounds=b) for b in ("paper", "prior"))
-    mode = fit("form2", table, **MODE)
+    mode = fit_map("form2", table, **MODE)
     assert paper.parameters["lambda_"] == pytest.approx(1.6, abs=0.01)
     assert paper.objective < 1e-3 * prior.objective
     assert mode.bounds == "prior"
@@ -395,13 +396,13 @@ def test_the_mode_is_the_huber_fit_within_the_bounds_of_the_priors():
 
 def test_the_mode_starts_inside_a_prior_that_excludes_the_huber_starts():
     within = {"alpha": "Uniform(lower=2, upper=3)"}
-    assert 2 <= fit("chinchilla", small(), method="map", priors=within).parameters["alpha"] <= 3
+    assert 2 <= fit_map("chinchilla", small(), priors=within).parameters["alpha"] <= 3
 
 
 @pytest.mark.slow
 def test_a_mode_on_a_bound_is_said():
     with pytest.warns(bl.FitWarning, match="bound.*E = 0"):
-        assert not fit("chinchilla", support.delphi(), **MODE).interior
+        assert not fit_map("chinchilla", support.delphi(), **MODE).interior
 
 
 # -- mistakes -------------------------------------------------------------------------------------
@@ -414,9 +415,6 @@ WRONG = {
 }  # fmt: skip
 """Values that settings cannot have."""
 MISTAKES = [
-    ({"method": "nutz"}, LawError, "unknown method 'nutz'; did you mean 'nuts'.*map"),
-    ({"method": "huber"}, LawError, r"bayeslaw\.fit_huber\(law, table\)"),
-    ({"method": "map", "draws": 100}, FitError, "method='map' does not use draws"),
     ({"likelihood": "huberr"}, LawError, "unknown likelihood 'huberr'; did you mean 'huber'"),
     ({"likelihood": "studnt"}, LawError,
      r"unknown likelihood 'studnt'.*huber, .*studentt.*named 'package\.module:Class'"),
@@ -428,8 +426,6 @@ MISTAKES = [
       for delta in (0, -1, np.nan)],
     *[({name: value}, FitError, rf"^{name}={re.escape(repr(value))}: give .*\.$")
       for name, values in WRONG.items() for value in values],
-    *[({name: None, "method": "map"}, FitError, f"^{name}=None: give ")
-      for name in ("seed", "delta", "priors", "likelihood")],
 ]  # fmt: skip
 
 
@@ -440,18 +436,21 @@ def test_settings_that_no_fit_has(settings, error, says):
         fit("chinchilla", table, **settings)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
+    if settings.keys() <= {"seed", "delta", "priors", "likelihood"}:
+        with pytest.raises(error, match=says):
+            fit_map("chinchilla", table, **settings)
 
 
 @pytest.mark.filterwarnings("ignore:.*(lie far|no term)")  # also doubted, before they are refused
 def test_arguments_that_are_no_law_and_no_table(tmp_path):
     frame, pools = small().frame, ["chinchilla", "skaling"]
-    for fitted in (fit, partial(fit, method="map"), fit_huber):
+    for fitted in (fit, fit_map, fit_huber):
         with pytest.raises(LawError, match=r"a LossTable is no law.* before the table"):
             fitted(small(), "chinchilla")
     for call in (
         lambda: fit("chinchilla", frame),
-        lambda: fit("chinchilla", frame, method="map"),
-        lambda: fit(pools, frame),
+        lambda: fit_map("chinchilla", frame),
+        lambda: fit_pool(pools, frame),
         lambda: fit_huber("chinchilla", frame),
         lambda: bl.compare(frame, train="params < 1e9"),
         lambda: bl.compare(small(), source=frame, train="params < 1e9"),
@@ -475,9 +474,11 @@ def test_arguments_that_are_no_law_and_no_table(tmp_path):
         (lambda: fit("form3", small()), "'replay'"),
         (lambda: fit("chinchilla", tiny, discrepancy="none"), nowhere),
         (lambda: fit(tmp_path / "rising.toml", small(), discrepancy="none"), nowhere),
-        (lambda: fit(["chinchilla"] * 2, small()), "twice"),
-        (lambda: fit(pools, small(), method="map"), "a pool has no mode"),
-        (lambda: fit("adaptation", support.paper_rows()), r"'start_loss' is missing.*source="),
+        (lambda: fit_pool(["chinchilla"] * 2, small()), "twice"),
+        (lambda: fit("adaptation", small()), r"bayeslaw\.fit_pool\(laws, table\)"),
+        (lambda: fit_pool("adaption", small()), "unknown pool 'adaption'; did you mean"),
+        (lambda: fit_map(pools, small()), "a pool has no mode"),
+        (lambda: fit_pool("adaptation", support.paper_rows()), r"'start_loss' is missing.*source="),
     ):
         with pytest.raises(bl.BayeslawError, match=says) as caught:
             call()

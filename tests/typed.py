@@ -10,12 +10,12 @@ import bayeslaw as bl
 table = bl.example_table()
 fit = bl.fit("chinchilla", table)
 assert_type(fit, bl.Posterior)
-assert_type(bl.fit("chinchilla", table, method="nuts", draws=100), bl.Posterior)
-assert_type(bl.fit("chinchilla", table, method="map", likelihood="huber"), bl.PointFit)
-assert_type(bl.fit(["chinchilla", "skaling"], table), bl.Pool)
+assert_type(bl.fit("chinchilla", table, draws=100), bl.Posterior)
+assert_type(bl.fit_map("chinchilla", table, likelihood="huber"), bl.PointFit)
+assert_type(bl.fit_pool(["chinchilla", "skaling"], table), bl.Pool)
 assert_type(bl.fit_huber("chinchilla", table), bl.PointFit)
 assert_type(fit.forecast(table), bl.Forecast)
 assert_type(fit.table, bl.LossTable)
 fit.plot.forecast(table)
-bl.fit("chinchilla", table, method="map", draws=100)  # type: ignore[call-overload]
-bl.fit("chinchilla", table, drwas=100)  # type: ignore[call-overload]
+bl.fit_map("chinchilla", table, draws=100)  # type: ignore[call-arg]
+bl.fit("chinchilla", table, drwas=100)  # type: ignore[call-arg]

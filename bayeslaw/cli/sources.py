@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import bayeslaw as bl
@@ -122,12 +121,12 @@ def fit_table(law: str, table: "bl.LossTable", sampling: Sampling) -> Fitted:
 
     method = sampling.method if isinstance(sampling, Fitting) else "nuts"
     settings = sampling.settings()
-    fit: Callable[..., Fitted] = partial(bl.fit, method=method)
-    if method == "huber":
-        fit = bl.fit_huber
-        if members := member_laws(law):
-            names = ", ".join(map(str, members))
-            raise BayeslawError(f"--law {law}: pools have no Huber fit; fit one of {names}.")
+    members = member_laws(law)
+    if members and method != "nuts":
+        names, kind = ", ".join(map(str, members)), "mode" if method == "map" else "Huber fit"
+        raise BayeslawError(f"--law {law}: pools have no {kind}; fit one of {names}.")
+    by_method: dict[str, Callable[..., Fitted]] = {"huber": bl.fit_huber, "map": bl.fit_map}
+    fit = by_method.get(method, bl.fit_pool if members else bl.fit)
     with warnings.catch_warnings():
         if method != "nuts":
             warnings.simplefilter("ignore", FitWarning)  # the heading of a point fit says it

@@ -19,7 +19,7 @@ from bayeslaw.common.errors import BayeslawError, TableError, unknown
 from bayeslaw.common.files import results
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.evaluate.scores import crps
-from bayeslaw.inference.fitting import fit
+from bayeslaw.inference.fitting import fit, fit_pool
 from bayeslaw.inference.forecast import BAND_LEVELS
 from bayeslaw.inference.pools import member_laws
 from bayeslaw.laws.law import Law
@@ -322,7 +322,9 @@ def _at_cut(
     arguments = dict(settings)
     fitted, later = value <= cut, value > cut
     train, test = subset(table, fitted), subset(table, later)
-    posterior = fit(arguments.pop("law", law), train, seed=seed, **arguments)
+    asked = arguments.pop("law", law)
+    fitting = fit if member_laws(asked) is None else fit_pool
+    posterior = fitting(asked, train, seed=seed, **arguments)
     posterior = posterior.accepted(unconverged=True, beyond_evidence=True)
     known = dict.fromkeys((*COVARIATES, *posterior.columns))
     columns = [c for c in known if c in table.frame]

@@ -249,7 +249,7 @@ def compare(
             law.for_rows(used.frame, used.name).at_held(rest.frame, rest.name)
         for law, used, rest, label in each(jobs, "comparing laws", settings.get("progress")):
             if method == "nuts":
-                drawn = fit(law, used, method="nuts", delta=delta, seed=seed, **settings)
+                drawn = fit(law, used, delta=delta, seed=seed, **settings)
                 scores = score(drawn.accepted(unconverged=unconverged), rest, seed=seed)
                 words = "; ".join(drawn.convergence.failures)
             else:

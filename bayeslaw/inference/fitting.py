@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Unpack, overload
+from typing import Unpack
 
 import pandas as pd
 import xarray as xr
@@ -14,7 +14,7 @@ from bayeslaw.common.errors import FitError, LawError, TableWarning, argument, u
 from bayeslaw.huber.bases import for_table
 from bayeslaw.huber.doubts import examine
 from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.inference.pools import Pool, member_laws
+from bayeslaw.inference.pools import POOLS, Pool, member_laws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.sampling import (
     ModelSettings,
@@ -47,69 +47,27 @@ SHORT_REFIT: PosteriorSettings = {
 """Settings of a refit in a simulation. They are too short for a fit that is used by itself."""
 
 
-@overload
-def fit(  # type: ignore[overload-overlap]  # the name of a pool is a str
-    law: Literal["adaptation"] | list[str] | list[Law] | tuple[str | Path | Law, ...],
-    table: LossTable,
-    *,
-    method: Literal["nuts"] = ...,
-    likelihood: str | Likelihood = ...,
-    delta: float = ...,
-    seed: int = ...,
-    **settings: Unpack[PosteriorSettings],
-) -> Pool: ...
-@overload
 def fit(
     law: str | Path | Law,
     table: LossTable,
     *,
-    method: Literal["nuts"] = ...,
-    likelihood: str | Likelihood = ...,
-    priors: str | Path | Mapping[str, PriorLike] = ...,
-    delta: float = ...,
-    seed: int = ...,
-    **settings: Unpack[PosteriorSettings],
-) -> Posterior: ...
-@overload
-def fit(
-    law: str | Path | Law,
-    table: LossTable,
-    *,
-    method: Literal["map"],
-    likelihood: str | Likelihood = ...,
-    priors: str | Path | Mapping[str, PriorLike] = ...,
-    delta: float = ...,
-    seed: int = ...,
-) -> PointFit: ...
-def fit(
-    law: str | Path | Law | Sequence[str | Path | Law],
-    table: LossTable,
-    *,
-    method: str = "nuts",
     likelihood: str | Likelihood = "studentt",
     priors: str | Path | Mapping[str, PriorLike] = "default",
     delta: float = DELTA,
     seed: int = 0,
     **settings: Unpack[PosteriorSettings],
-) -> Posterior | Pool | PointFit:
-    """Fit a law to a table of losses.
+) -> Posterior:
+    """Posterior of a law given a table of losses.
 
     Parameters
     ----------
-    law : str, path or Law, or a sequence of them
+    law : str, path or Law
         Name of a shipped law, such as ``"form3"`` or ``"chinchilla"``, or path of a TOML file.
-        Several laws, or ``"adaptation"`` for `form1n` and `transfer`, give a `Pool`: the mixture of
-        their posteriors with equal weights.
     table : LossTable
         Training rows.
-    method : {"nuts", "map"}
-        Posterior draws, or the mode over the law's parameters. The mode is of the law without
-        discrepancy and random effects.
     likelihood : {"studentt", "skewed", "normal", "huber"} or Likelihood
         Noise on log loss. ``"skewed"`` is for tables of which some runs are badly tuned: the law
-        is that of well-tuned runs. With ``method="map", likelihood="huber", priors="flat"`` the
-        mode is that of ``fit_huber(..., bounds="prior")``, and so the paper's Huber fit wherever
-        that lies within the bounds of the priors.
+        is that of well-tuned runs.
     priors : {"default", "flat"}, mapping of name to prior, or path of a TOML file
         Priors, or a TOML file with some of them. Names are those of the reference coordinates, and
         ``floor``, the floor's share of the loss at the reference point, or ``E``, the floor in
@@ -120,8 +78,7 @@ def fit(
     seed : int
         Same seed, same numbers on one machine, not on any.
     discrepancy : {"auto", "none", "walk", "trend", "curvature", "adaptation", "from_base"}
-        How the true loss may deviate from the law. A `Discrepancy` can be given, too. Only
-        posteriors have this argument and those below.
+        How the true loss may deviate from the law. A `Discrepancy` can be given, too.
         ``"auto"`` is walking exponents for laws in N and D alone, ``"from_base"`` for those that
         start from the base's loss, ``"adaptation"`` for others with a power led by D, and
         ``"curvature"`` for the rest. ``"trend"`` is walking exponents with correlated steps.
@@ -157,16 +114,16 @@ def fit(
 
     Returns
     -------
-    Posterior, Pool or PointFit
+    Posterior
 
     Raises
     ------
     TableError
         If the table lacks what the law needs.
     LawError
-        If the law, a prior, the likelihood or the method is unknown.
+        If the law, a prior or the likelihood is unknown.
     FitError
-        If a setting is unknown or does not apply to the method, or rows are too few.
+        If a setting is unknown, or rows are too few.
 
     Warns
     -----
@@ -178,59 +135,112 @@ def fit(
 
     Examples
     --------
+    >>> table = bl.example_table()
+    >>> fit = bl.fit("chinchilla", table, seed=0)  # doctest: +SKIP
+    >>> fit.forecast(bl.grid(params=1e10, tokens=8e9)).bands((0.9,))  # doctest: +SKIP
+    """
+    if member_laws(law) is not None:
+        raise LawError(f"{law!r} is several laws; their pool is bayeslaw.fit_pool(laws, table).")
+    chosen = make_settings(settings, priors=priors, likelihood=likelihood, delta=delta, seed=seed)
+    return _examined({"": specify(load_law(law), table, chosen)}, table, chosen)[""]
+
+
+def fit_map(
+    law: str | Path | Law,
+    table: LossTable,
+    *,
+    likelihood: str | Likelihood = "studentt",
+    priors: str | Path | Mapping[str, PriorLike] = "default",
+    delta: float = DELTA,
+    seed: int = 0,
+) -> PointFit:
+    """Mode of the posterior density, of the law without discrepancy and random effects.
+
+    With ``likelihood="huber", priors="flat"`` it is that of ``fit_huber(..., bounds="prior")``, and
+    so the paper's Huber fit wherever that lies within the bounds of the priors.
+
+    Parameters
+    ----------
+    law, table, likelihood, priors, delta
+        As for `fit`.
+    seed : int
+        Of the starts.
+
+    Returns
+    -------
+    PointFit
+
+    Raises
+    ------
+    TableError, LawError, FitError
+        As for `fit`.
+
+    Examples
+    --------
     >>> import bayeslaw as bl
     >>> design = bl.grid(params=[1e8, 3e8, 1e9], tokens=[1e9, 3e9, 1e10])
     >>> truth = {"E": 1.7, "A": 400, "alpha": 0.34, "B": 410, "beta": 0.28}
     >>> table = bl.simulate("chinchilla", truth, design)
-    >>> mode = bl.fit("chinchilla", table, method="map", likelihood="huber", priors="flat")
+    >>> mode = bl.fit_map("chinchilla", table, likelihood="huber", priors="flat")
     >>> round(mode.parameters["alpha"], 3)
     0.34
     """
-    if method == "huber":
-        raise LawError("method='huber': the paper's Huber fit is bayeslaw.fit_huber(law, table).")
-    if method not in ("nuts", "map"):
-        raise LawError(unknown("method", method, ("nuts", "map")))
-    chosen = make_settings(settings, priors=priors, likelihood=likelihood, delta=delta, seed=seed)
-    laws = member_laws(law)
-    # A str is a sequence, and may be the name of a pool.
-    if not isinstance(law, Sequence):
-        law = load_law(law)
-    if method == "map" and laws is None and isinstance(law, str | Path | Law):
-        if settings:
-            raise FitError(
-                f"method='map' does not use {', '.join(settings)}: the mode is of the law as "
-                "written, without sampling; drop it or use method='nuts'."
-            )
-        law = for_table(load_law(law), table)
-        spec = make_spec(law, priors=priors, likelihood=likelihood, delta=delta)
-        # A Huber likelihood given as an object has a threshold of its own.
-        threshold = spec.delta if isinstance(spec.likelihood, Huber) else delta
-        from bayeslaw.inference.modes import fit_map  # with Numba
+    if member_laws(law) is not None:
+        raise FitError("a pool has no mode; fit its laws alone.")
+    make_settings({}, priors=priors, likelihood=likelihood, delta=delta, seed=seed)  # checks them
+    law = for_table(load_law(law), table)
+    spec = make_spec(law, priors=priors, likelihood=likelihood, delta=delta)
+    # A Huber likelihood given as an object has a threshold of its own.
+    threshold = spec.delta if isinstance(spec.likelihood, Huber) else delta
+    from bayeslaw.inference.modes import mode_of  # with Numba
 
-        return fit_map(spec, table, delta=threshold, seed=seed)
-    if laws is None and isinstance(law, str | Path | Law):
-        return _examined({"": specify(law, table, chosen)}, table, chosen)[""]
-    # The laws of a pool have parameters of their own, so no mode or priors in common.
-    if method == "map" or priors != "default":
-        what = "mode" if method == "map" else "priors in common"
-        raise FitError(
-            f"a pool has no {what}; fit its laws alone: {', '.join(map(str, laws or ()))}."
-        )
-    return _fit_pool(law if isinstance(law, str) else "", laws or (), table, chosen)
+    return mode_of(spec, table, delta=threshold, seed=seed)
 
 
-def _fit_pool(
-    name: str, laws: Sequence[str | Path | Law], table: LossTable, settings: Settings
+def fit_pool(
+    laws: str | Sequence[str | Path | Law],
+    table: LossTable,
+    *,
+    likelihood: str | Likelihood = "studentt",
+    delta: float = DELTA,
+    seed: int = 0,
+    **settings: Unpack[PosteriorSettings],
 ) -> Pool:
-    name = name or " + ".join(Path(str(law)).stem for law in laws)
-    loaded = [load_law(law) for law in laws]
+    """Posteriors of several laws, as a mixture of equal weights.
+
+    Parameters
+    ----------
+    laws : sequence of str, path or Law, or "adaptation"
+        ``"adaptation"`` is `form1n` and `transfer`. Laws have priors of their own.
+    table, likelihood, delta, seed, **settings
+        As for `fit`.
+
+    Returns
+    -------
+    Pool
+
+    Raises
+    ------
+    TableError, LawError, FitError
+        As for `fit`; `LawError` if a law is given twice.
+
+    Examples
+    --------
+    >>> pool = bl.fit_pool(["form1n", "transfer"], train, seed=0)  # doctest: +SKIP
+    """
+    members = member_laws(laws)
+    if members is None:
+        raise LawError(unknown("pool", str(laws), POOLS))
+    chosen = make_settings(settings, likelihood=likelihood, delta=delta, seed=seed)
+    name = laws if isinstance(laws, str) else " + ".join(Path(str(law)).stem for law in members)
+    loaded = [load_law(law) for law in members]
     names = [law.name for law in loaded]
     if len({*names}) < len(names):
         raise LawError(f"pool {name}: a law is in it twice: {', '.join(names)}.")
     for law in loaded:  # before the first fit, so that nobody waits for the error of the last
         for_table(law, table).check_fits(table)
-    specs = {law.name: specify(law, table, settings) for law in loaded}
-    return Pool(_examined(specs, table, settings), name=name)
+    specs = {law.name: specify(law, table, chosen) for law in loaded}
+    return Pool(_examined(specs, table, chosen), name=name)
 
 
 def _examined(

@@ -27,7 +27,7 @@ GRADIENT = 1e-7
 """Largest gradient of the log density at a mode."""
 
 
-def fit_map(spec: Spec, table: LossTable, *, delta: float = DELTA, seed: int = 0) -> PointFit:
+def mode_of(spec: Spec, table: LossTable, *, delta: float = DELTA, seed: int = 0) -> PointFit:
     """Mode of the posterior density over the law's parameters and the noise.
 
     The density is taken without the Jacobian of the sampler's transforms, so under flat priors and
