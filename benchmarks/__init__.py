@@ -3,6 +3,7 @@
 from benchmarks import (  # noqa: F401
     calibration,
     columns,
+    far,
     held_out,
     huber,
     pictures,

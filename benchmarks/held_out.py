@@ -37,8 +37,8 @@ def by_way(every: Iterable[Split], options: Namespace) -> Jobs:
                 yield key, partial(measured, law, way, train, test, draws, resamples)
 
 
-def pooled(rows: pd.DataFrame) -> Tables:
-    """Measured losses in the bands of each source, and scores relative to the way "curvature"."""
+def pooled(rows: pd.DataFrame, base: str = "curvature") -> Tables:
+    """Measured losses in the bands of each source, and scores relative to one way."""
     scores = ["width_90", "crps", "winkler_90"]
     averaged = ["bias_log", *scores]
     sums = rows[[*GROUPS, "test"]].assign(
@@ -51,10 +51,9 @@ def pooled(rows: pd.DataFrame) -> Tables:
     for summed in (totals, all_rows):
         summed[averaged] = summed[averaged].div(summed["test"], axis=0)
     keys = ["table", "source", "law"]
-    base = rows[rows["way"] == "curvature"].set_index(keys)
-    ratios = rows.set_index(keys)
+    ratios, reference = rows.set_index(keys), rows[rows["way"] == base].set_index(keys)
     for score in scores:
-        ratios[score] = np.log(ratios[score] / base[score].reindex(ratios.index))
+        ratios[score] = np.log(ratios[score] / reference[score].reindex(ratios.index))
     means = ratios.groupby(GROUPS)[["coverage_50", "coverage_90", *scores]].mean()
     overall = means.groupby(["law", "way"]).mean()
     for found in (means, overall):
