@@ -162,7 +162,6 @@ TWICE = r"'loss' is not a number .line 4: twice"
          r" Perhaps columns={'tokens': 'D_tokens', 'loss': '`eval/loss`'}\.$", None),
         # Rows are named by their lines.
         (TWO_LINES + "1e8,2e9,,x\n1e8,3e9,2.8,y\n", r"'loss' is missing .*row \(line 5\)", None),
-        (TWO_LINES + "1e8,3e9,2.8,y\n" * 2, "line 6 is a copy of earlier rows", None),
         # Rows that a filter keeps, or cannot judge, need numbers.
         *[(GAPS, TWICE, w) for w in (None, "domain == 'b'", "domain == 'c'", "domian == 'a'")],
         *[(GAPS, r"'ptpp' is missing .*line 3", where)
@@ -308,6 +307,19 @@ SURROGATE = pd.Series(["\ud800x", "y", "z", None], dtype=object)
 MANY = "counts are expected, not millions or billions: .*'{} . {}'"
 
 
+def test_copies_of_rows_are_left_out_with_a_warning(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(TWO_LINES + "1e8,3e9,2.8,y\n" * 2)
+    with pytest.warns(TableWarning, match="line 6 is a copy of earlier rows .*left out.*`run`"):
+        assert read_table(path).frame["tokens"].is_unique
+    for copies in (pd.concat([GOOD, GOOD]), pd.concat([GOOD, BASES, BASES])):
+        with pytest.warns(TableWarning, match="are copies of earlier rows in every column"):
+            table = from_frame(copies)
+        assert table.frame.equals(from_frame(GOOD).frame)
+    repeated = pd.concat([GOOD.assign(run="a"), GOOD.assign(run="b")])
+    assert len(from_frame(repeated)) == 2 * len(GOOD)
+
+
 @pytest.mark.parametrize(
     ("frame", "says"),
     [
@@ -323,9 +335,6 @@ MANY = "counts are expected, not millions or billions: .*'{} . {}'"
         (GOOD.drop(columns="loss"), "column 'loss' is missing; found: "),
         (pd.concat([GOOD] * 5, ignore_index=True).assign(loss=-1.0), "rows 0, 1, 2, 3, 4 and 15"),
         (LABELLED, r"\(rows b, d: -1.0, -1.0\)"),
-        (pd.concat([GOOD, GOOD]),
-         r"rows 4, 5, 6, 7 are copies of earlier rows in every column; .*run"),
-        (pd.concat([GOOD, BASES, BASES]), "copies of earlier rows"),
         (GOOD.assign(loss=np.exp(GOOD["loss"])).iloc[:3],
          r"above 12.5.*rows 0, 1, 2: 20.1.*loss_unit='perplexity'"),
     ],

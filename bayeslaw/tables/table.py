@@ -816,11 +816,14 @@ def from_frame(
     check_positive(frame, "loss", name, "losses are nats per token; drop failed runs")
     # Equal losses to every digit: a row written twice, which would count as two measurements.
     if (copies := frame.duplicated()).any():
-        raise TableError(
+        warnings.warn(
             f"{name}: {row_numbers(copies)} {'is a copy' if copies.sum() == 1 else 'are copies'} "
-            "of earlier rows in every column; drop copies, or add a `run` column if they are "
-            "repeated runs."
+            "of earlier rows in every column, and left out; if they are repeated runs, add a "
+            "column `run`.",
+            TableWarning,
+            stacklevel=3,
         )
+        frame = frame[~copies]
     baseline = frame["tokens"] == 0
     if baseline.all():
         raise TableError(f"{name}: every row has tokens = 0; nothing to fit.")
