@@ -72,6 +72,8 @@ def against(rows: pd.DataFrame) -> pd.DataFrame:
     """Splits that the default wins and loses by CRPS, and the geometric mean of the ratios."""
     logs = np.log(rows.pivot(index=["law", "source", "table"], columns="way", values="crps"))
     default = "walk" if "walk" in logs else "default"
+    if default not in logs:  # of one way alone there is nothing to compare
+        return pd.DataFrame()
     ratios = logs.drop(columns=default).rsub(logs[default], axis=0)
     ratios = ratios.assign(**{"better peer": ratios.filter(regex="^peer").max(axis=1)})
     groups = ratios.stack().dropna().rename("ratio").groupby(level=["law", "way"])

@@ -23,15 +23,16 @@ from benchmarks.worlds import FAMILIES, PILOTS, TRAIN, N, P, flops, purchase, wo
 # -- synthetic worlds --------------------------------------------------------------------------
 
 CONFIDENCES = (0.8, 0.9)
-WORLD_KEY = ["family", "number", "pilot", "law"]
+WORLD_KEY = ["family", "number", "pilot", "law", "ratios"]
 
 
 def planned(
-    family: str, number: int, pilot: str, law: str, settings: dict[str, Any]
+    family: str, number: int, pilot: str, law: str, ratios: str, settings: dict[str, Any]
 ) -> pd.DataFrame:
     """Plans of one world at each confidence, for measured and for latent losses, and their risk.
 
-    They are made by fits of a law, or of a pool of laws, to both domains.
+    They are made by fits of a law, or of a pool of laws, to both domains, and search the fitted
+    replay ratios or all.
 
     The risk is the share of 20,000 simulated new runs of the planned base that violate a limit;
     `oracle` is the least budget of one who knows the world.
@@ -60,6 +61,7 @@ def planned(
         **limits,
         base=f"{N:.3g}-{P:g}",
         confidence=CONFIDENCES[-1],
+        replay_grid=None if ratios == "fitted" else np.linspace(0.02, 0.98, 25),
     )
     for noise in ("predictive", "latent"):
         for each in found.frontier(CONFIDENCES, latent=noise == "latent").to_dict("records"):
@@ -86,10 +88,12 @@ def by_family(rows: pd.DataFrame) -> Tables:
     tables = {}
     for confidence in CONFIDENCES:
         own, found = rows[np.isclose(rows["confidence"], confidence)], []
-        for (pilot, law, noise), part in own.groupby(["pilot", "law", "noise"], sort=False):
+        kinds = ["pilot", "law", "ratios", "noise"]
+        for (pilot, law, ratios, noise), part in own.groupby(kinds, sort=False):
             families = {**dict(list(part.groupby("family", sort=False))), "all": part}
             for family, each in families.items():
-                about = {"pilot": pilot, "law": law, "losses": noise, "family": family}
+                about = {"pilot": pilot, "law": law, "ratios": ratios}
+                about |= {"losses": noise, "family": family}
                 found.append(about | summary(each))
         tables[f"planned at {confidence:.0%}"] = pd.DataFrame(found)
     return tables
@@ -117,11 +121,12 @@ def summary(rows: pd.DataFrame) -> dict[str, str]:
     return found | {"failed fits": f"{(rows['gate'] != 'passed').mean():.0%}"}
 
 
-@experiment(by_family, worlds=40, pilot="short", law="transfer")
+@experiment(by_family, worlds=40, pilot="short", law="transfer", ratios="fitted")
 def violations(options: Namespace) -> Jobs:
     """Plans in synthetic worlds of eight families, and how often new runs violate their limits."""
     for number, family in product(range(options.worlds), FAMILIES):
-        key = dict(zip(WORLD_KEY, (family, number, options.pilot, options.law), strict=True))
+        kind = options.pilot, options.law, options.ratios
+        key = dict(zip(WORLD_KEY, (family, number, *kind), strict=True))
         yield key, partial(planned, *key.values(), options.settings)
 
 
