@@ -22,9 +22,10 @@ SHORT: dict[str, Any] = {"chains": 2, "draws": 100, "tune": 200, "retry": False}
 
 
 def short(law: Any, frame: pd.DataFrame, **settings: Any) -> Any:
-    """A fit of 200 draws without discrepancy, by default."""
+    """A fit of a law, or of several, of 200 draws without discrepancy, by default."""
     chosen = SHORT | {"discrepancy": "none"} | settings
-    return bl.fit(law, bl.from_frame(frame, "table"), seed=0, **chosen)
+    fit = bl.fit_pool if isinstance(law, list) else bl.fit
+    return fit(law, bl.from_frame(frame, "table"), seed=0, **chosen)
 
 
 def skewed() -> Any:
