@@ -173,7 +173,8 @@ def step(words: str, total: int | None = None) -> Iterator[Callable[[int], None]
 
         def move(done: int) -> None:
             begun.done = done
-            display.update()
+            if display.steps:  # a sampler's thread may report once more after the step has ended
+                display.update()
 
         display.steps.append(begun)
         display.update(begun=True)
