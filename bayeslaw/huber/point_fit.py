@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Never
+from typing import Never, Self
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.huber.bases import for_table
 from bayeslaw.huber.descent import Bounds, Objective, polish_best, screened_starts, solutions
 from bayeslaw.huber.doubts import doubt, too_few
-from bayeslaw.laws.fits import FitOfLaw
+from bayeslaw.laws.fits import BaseFit
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.steps import RATE_COLUMN, UNIQUE
@@ -38,7 +38,7 @@ WIDE = 0.01
 
 
 @dataclass(frozen=True, repr=False)
-class PointFit(Showing, FitOfLaw):
+class PointFit(Showing, BaseFit):
     """A deterministic fit.
 
     Parameters
@@ -86,6 +86,14 @@ class PointFit(Showing, FitOfLaw):
         return not self.at_bounds
 
     @property
+    def laws(self) -> tuple[Law, ...]:
+        return (self.law,)
+
+    @property
+    def first(self) -> Self:
+        return self
+
+    @property
     def members(self) -> dict[str, Never]:
         """None: a point fit has no posterior."""
         return {}
@@ -96,7 +104,6 @@ class PointFit(Showing, FitOfLaw):
 
     @property
     def count(self) -> int:
-        """Number of draws: one, without noise."""
         return 1
 
     def require_converged(self) -> tuple[str, ...]:
@@ -106,10 +113,6 @@ class PointFit(Showing, FitOfLaw):
     def losses(self, rows: Rows) -> Floats:
         """Loss per row, nats per token, shape (1, rows): that of the only draw."""
         return np.atleast_2d(self.law.loss(self.parameters, self.law.covariates(rows)))
-
-    def predict(self, table: Rows | pd.DataFrame) -> Floats:
-        """Predicted loss per row, nats per token; `TableError` as for `Posterior.latent`."""
-        return np.asarray(self.losses(self.rows(table))[0])
 
     def span(self, table: Rows | pd.DataFrame) -> Floats:
         """Least and greatest predicted loss of the starts that agree, nats per token.

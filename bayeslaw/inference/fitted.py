@@ -13,7 +13,7 @@ import xarray as xr
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import NotConverged, accept
 from bayeslaw.inference.convergence import Convergence
-from bayeslaw.laws.fits import FitOfLaw
+from bayeslaw.laws.fits import BaseFit
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.steps import Departure
 from bayeslaw.model import effects
@@ -25,7 +25,7 @@ EXTENSION = "extension_seed"
 
 
 @dataclass(frozen=True)
-class FittedLaw(FitOfLaw):
+class FittedLaw(BaseFit):
     """What is known of a law after a fit; `Posterior` adds what is made from it."""
 
     spec: Spec
@@ -51,6 +51,15 @@ class FittedLaw(FitOfLaw):
     def law(self) -> Law:
         """The law that was fitted."""
         return self.spec.law
+
+    @property
+    def laws(self) -> tuple[Law, ...]:
+        return (self.law,)
+
+    @property
+    def first(self) -> Self:
+        """The member with the largest weight: the posterior itself."""
+        return self
 
     @property
     def count(self) -> int:
@@ -79,13 +88,6 @@ class FittedLaw(FitOfLaw):
         p = self.law.to_paper(q, self.at)
         return xr.Dataset({n: (("chain", "draw"), v) for n, v in p.items()}, self.draws.coords)
 
-    def latent(self, table: Rows | pd.DataFrame) -> Floats:
-        """`losses` of a table or a grid, which are checked as by `rows`.
-
-        Unlike `forecast`, this works for a posterior that has not converged.
-        """
-        return self.losses(self.rows(table))
-
     def losses(self, rows: Rows) -> Floats:
         """Noise-free loss per draw and row, nats per token, shape (draws, rows).
 
@@ -106,11 +108,6 @@ class FittedLaw(FitOfLaw):
         }
         loss = law.loss(law.amounts(q, self.at), x, self.at)
         return np.broadcast_to(loss, (self.count, len(rows)))
-
-    def predict(self, table: Rows | pd.DataFrame) -> Floats:
-        """Central loss per row, nats per token: the posterior median of the latent loss."""
-        self.require_converged()
-        return np.median(self.latent(table), axis=0)
 
     def extended(self, rows: Rows) -> tuple[Law, dict[str, Floats]]:
         """The law and its `values`, with discrepancy parameters that only some rows need."""

@@ -20,10 +20,10 @@ from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.inference.forecast import BAND_LEVELS, Forecast
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.laws.fits import BaseFit
 from bayeslaw.laws.law import Law
-from bayeslaw.tables.covariates import Covariate
 from bayeslaw.tables.hull import warn_beyond
-from bayeslaw.tables.table import LossTable, Rows, rows_of
+from bayeslaw.tables.table import LossTable, Rows
 from bayeslaw.tables.validation import labels_of
 
 POOLS = {"adaptation": ("form1n", "transfer")}
@@ -63,7 +63,7 @@ class StackedForecast(Forecast):
 
 
 @dataclass(frozen=True, repr=False)
-class Pool(Showing):
+class Pool(Showing, BaseFit):
     """Posteriors of several laws given one table, as a mixture with fixed weights.
 
     A draw of the pool is a draw of one of its members, in proportion to their weights. Those of
@@ -89,6 +89,8 @@ class Pool(Showing):
             raise LawError(f"pool {self.name}: give each member a weight of 0 or more, not all 0.")
         if len({fit.table.sha256 for fit in self.members.values()}) > 1:
             raise LawError(f"pool {self.name}: its members are fits of different tables.")
+        accepting = all(fit.accepts_beyond for fit in self.members.values())
+        object.__setattr__(self, "accepts_beyond", accepting)
         object.__setattr__(self, "weights", {n: float(w / total) for n, w in weights.items()})
 
     def heading(self) -> Shown:
@@ -144,18 +146,7 @@ class Pool(Showing):
 
     @property
     def laws(self) -> tuple[Law, ...]:
-        """The laws of all members."""
         return tuple(fit.law for fit in self.members.values())
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Covariates of the members' laws."""
-        return tuple(self.about)
-
-    @property
-    def about(self) -> dict[str, Covariate]:
-        """What is known of each of the `columns`; see `bayeslaw.Law.about`."""
-        return {c: row for law in self.laws for c, row in law.about.items()}
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -170,18 +161,11 @@ class Pool(Showing):
         return max(checks, key=lambda check: (not check.ok, check.rhat))
 
     def require_converged(self) -> tuple[str, ...]:
-        """Failures of `convergence`, in words; `NotConverged` if a member's are not accepted."""
         for fit in self.members.values():
             fit.require_converged()
         return tuple(f"{self.table.name}: {failure}" for failure in self.convergence.failures)
 
-    @property
-    def accepts_beyond(self) -> bool:
-        """Whether all members accept rows beyond the evidence."""
-        return all(fit.accepts_beyond for fit in self.members.values())
-
     def accepted(self, *, unconverged: bool = False, beyond_evidence: bool = False) -> Self:
-        """The same pool, with what is accepted of its members; see `Posterior.accepted`."""
         what = {"unconverged": unconverged, "beyond_evidence": beyond_evidence}
         return self.with_members({n: fit.accepted(**what) for n, fit in self.members.items()})
 
@@ -209,7 +193,6 @@ class Pool(Showing):
 
     @property
     def count(self) -> int:
-        """Number of draws."""
         return len(self._layout[1])
 
     def by_member(self, draws: Ints | None = None) -> Iterator[tuple[Posterior, Ints, Ints]]:
@@ -220,27 +203,11 @@ class Pool(Showing):
             place = np.flatnonzero(owner[wanted] == k)
             yield fit, draw[wanted[place]], place
 
-    def rows(self, rows: Rows | pd.DataFrame, name: str = "rows") -> Rows:
-        """Rows that all members know the losses of; see `Posterior.rows`."""
-        for fit in self.members.values():
-            rows = fit.rows(rows, name)
-        return rows_of(rows)
-
-    def latent(self, table: Rows | pd.DataFrame) -> Floats:
-        """`losses` of a table or a grid, which are checked as by `rows`."""
-        return self.losses(self.rows(table))
-
     def losses(self, rows: Rows) -> Floats:
-        """Noise-free loss per draw and row, nats per token, shape (draws, rows)."""
         losses = np.empty((self.count, len(rows)))
         for fit, draws, places in self.by_member():
             losses[places] = fit.losses(rows)[draws]
         return losses
-
-    def predict(self, table: Rows | pd.DataFrame) -> Floats:
-        """Central loss per row, nats per token: the median of the latent loss."""
-        self.require_converged()
-        return np.median(self.latent(table), axis=0)
 
     def forecast(
         self, table: Rows | pd.DataFrame, *, kind: str = "predictive", seed: int = 0
@@ -321,7 +288,7 @@ def load_posterior(path: str | Path) -> Posterior:
 
 
 type Fit = Posterior | Pool | PointFit
-"""What a plan can be made from; a point fit has a single draw."""
+"""What a plan can be made from."""
 
 
 def of_one_law(fit: Posterior | Pool, what: str) -> Posterior:

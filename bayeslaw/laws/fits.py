@@ -1,19 +1,25 @@
-"""What fits of one law have in common; a pool has the same, and several members."""
+"""What fits have in common, whether of one law by draws or a point, or of several laws."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
 import pandas as pd
 
+from bayeslaw.common.arrays import Floats
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.covariates import Covariate
-from bayeslaw.tables.table import LossTable, Rows
+from bayeslaw.tables.table import LossTable, Rows, rows_of
 from bayeslaw.tables.validation import check_like_fitted
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOfLaw:
-    """A fit with what is accepted of it; a saved fit is loaded without."""
+class BaseFit(ABC):
+    """Draws of the loss of any rows, with what is accepted of them; a saved fit is loaded without.
+
+    A point fit has one draw.
+    """
 
     accepts_unconverged: bool = field(default=False, repr=False)
     accepts_beyond: bool = field(default=False, repr=False)
@@ -21,40 +27,44 @@ class FitOfLaw:
     if TYPE_CHECKING:  # at runtime a dataclass would take it for the default of its field
 
         @property
-        def law(self) -> Law:
-            """The law that was fitted."""
-
-        @property
         def table(self) -> LossTable | None:
             """The training table."""
 
     @property
-    def first(self) -> Self:
-        """The member with the largest weight, or a point fit itself."""
-        return self
-
-    @property
+    @abstractmethod
     def laws(self) -> tuple[Law, ...]:
-        """The laws of all members, or of a point fit."""
-        return (self.law,)
+        """The laws that were fitted."""
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """Covariates of the laws, as columns of a table."""
-        return self.law.columns
+    @abstractmethod
+    def count(self) -> int:
+        """Number of draws."""
 
-    @property
-    def about(self) -> dict[str, Covariate]:
-        """What is known of each of the `columns`; see `bayeslaw.Law.about`."""
-        return self.law.about
+    @abstractmethod
+    def losses(self, rows: Rows) -> Floats:
+        """Noise-free loss per draw and row, nats per token, shape (draws, rows)."""
+
+    @abstractmethod
+    def require_converged(self) -> tuple[str, ...]:
+        """Failures of the convergence check, in words; `NotConverged` unless they are accepted."""
 
     @property
     def name(self) -> str:
         """What the fit is called in messages."""
-        return self.law.name
+        return " + ".join(law.name for law in self.laws)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Covariates of the laws, as columns of a table."""
+        return tuple(self.about)
+
+    @property
+    def about(self) -> dict[str, Covariate]:
+        """What is known of each of the `columns`; see `bayeslaw.Law.about`."""
+        return {c: row for law in self.laws for c, row in law.about.items()}
 
     def rows(self, rows: Rows | pd.DataFrame, name: str = "rows") -> Rows:
-        """Rows that the fit knows the losses of, with all that its law reads.
+        """Rows that the fit knows the losses of, with all that its laws read.
 
         Parameters
         ----------
@@ -69,10 +79,24 @@ class FitOfLaw:
             If a covariate is missing or invalid, or rows are of a domain, a role, a rate or a kind
             that the fit does not know.
         """
-        known = self.law.rows(rows, name)
+        for law in self.laws:
+            rows = law.rows(rows, name)
+        checked = rows_of(rows)
         if self.table is not None:
-            check_like_fitted(known.frame, known.name, self.table.frame)
-        return known
+            check_like_fitted(checked.frame, checked.name, self.table.frame)
+        return checked
+
+    def latent(self, table: Rows | pd.DataFrame) -> Floats:
+        """`losses` of a table or a grid, which are checked as by `rows`.
+
+        Unlike `forecast`, this works for a posterior that has not converged.
+        """
+        return self.losses(self.rows(table))
+
+    def predict(self, table: Rows | pd.DataFrame) -> Floats:
+        """Central loss per row, nats per token: the median of `latent` over the draws."""
+        self.require_converged()
+        return np.asarray(np.median(self.latent(table), axis=0))
 
     def accepted(self, *, unconverged: bool = False, beyond_evidence: bool = False) -> Self:
         """The same fit, to be used in spite of what is accepted.
