@@ -85,9 +85,8 @@ def one(law, table=None, columns=None, **settings):
     """Data of a fit of a law; by default to simulated rows."""
 
     def make():
-        others = {n: settings.pop(n) for n in ("likelihood", "delta", "priors") if n in settings}
         rows = simulated(law, **columns or {}) if table is None else table(**columns or {})
-        spec = specify(law, rows, make_settings(settings, seed=0, **others))
+        spec = specify(law, rows, make_settings(settings, 0))
         return make_data(spec, rows)
 
     return make
@@ -177,7 +176,7 @@ def stated(law, rows=FEW, **priors):
         table = simulated("form1" if own.name == "own" else law, rows)
         how = {"discrepancy": "walk" if "walk_scale" in priors else "none"}
         how |= {"effects": "none", "errors": "independent"}
-        spec = specify(own, table, make_settings(how, seed=0, priors=priors))
+        spec = specify(own, table, make_settings(how | {"priors": priors}, 0))
         return make_data(spec, table)
 
     return make

@@ -13,7 +13,7 @@ from bayeslaw.common.files import Call, results
 from bayeslaw.design.anchors import Costs, costs, predicted_sd
 from bayeslaw.evaluate import scores
 from bayeslaw.inference.fitting import joined, refit
-from bayeslaw.inference.sampling import RefitSettings
+from bayeslaw.inference.sampling import FitSettings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.table import LossTable
@@ -32,8 +32,7 @@ def study(
     budget: float | None = None,
     cost: str = "adaptation",
     jobs: int = 2,
-    progress: bool | None = None,
-    **settings: Unpack[RefitSettings],
+    **settings: Unpack[FitSettings],
 ) -> pd.DataFrame:
     """Buy runs by several designs at equal cost, refit, forecast the targets and score.
 
@@ -52,8 +51,6 @@ def study(
         See `bayeslaw.choose_anchors`.
     jobs : int
         Number of processes.
-    progress : bool, optional
-        As for `bayeslaw.fit`.
     **settings
         Arguments of `bayeslaw.inference.fitting.refit`. By default sampler runs are short and the
         model has no discrepancy.
@@ -80,6 +77,7 @@ def study(
             raise BayeslawError(unknown("design", design, DESIGNS))
     if budget is not None and not 0 < budget < math.inf:
         raise BayeslawError(f"budget={budget:g}: give a positive cost.")
+    progress = settings.pop("progress", None)  # of the study, not of each fit
     price = costs(pool.frame, load_law(law).columns, cost=cost, fitted=train)
     cheapest = price.alone.argsort(kind="stable")
     smallest = pool.frame["params"] == pool.frame["params"].min()
@@ -104,7 +102,7 @@ def _scored(
     price: Costs,
     bought: Mapping[str, list[int]],
     seed: int,
-    settings: RefitSettings,
+    settings: FitSettings,
 ) -> pd.DataFrame:
     """Scores of the designs of one seed, which buy these runs."""
     train, pool, targets = tables

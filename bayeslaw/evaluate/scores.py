@@ -24,7 +24,7 @@ from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.forecast import BAND_LEVELS, Forecast, ends
 from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.sampling import PosteriorSettings, check_names
+from bayeslaw.inference.sampling import FitSettings, check_names
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.table import LossTable, require_table, subset
@@ -162,11 +162,10 @@ def compare(
     anchors: str | None = None,
     laws: Sequence[str | Law] = PAPER,
     method: str = "huber",
-    delta: float = DELTA,
     bounds: Bounds = "paper",
     seed: int = 0,
     unconverged: bool = False,
-    **settings: Unpack[PosteriorSettings],
+    **settings: Unpack[FitSettings],
 ) -> pd.DataFrame:
     """Fit several laws on one split and score them on its test rows.
 
@@ -187,15 +186,13 @@ def compare(
         scored.
     method : {"huber", "nuts"}
         Deterministic fits, or posteriors, whose bands are scored as well.
-    delta : float
-        Threshold of the Huber loss, in log loss.
     bounds : {"paper", "prior"}
         Of the parameters of Huber fits; see `fit_huber`.
     seed : int
     unconverged : bool
         Accept posteriors that failed the convergence checks; see `Posterior.accepted`.
     **settings
-        Arguments of `bayeslaw.fit` if `method` is ``"nuts"``.
+        Arguments of `bayeslaw.fit`; of these, ``"huber"`` has `delta` alone.
 
     Returns
     -------
@@ -221,10 +218,11 @@ def compare(
     """
     if method not in ("huber", "nuts"):
         raise FitError(f"method is 'huber' or 'nuts', not {method!r}.")
-    if method == "huber" and settings:
-        check_names(settings, ("likelihood", "priors", *PosteriorSettings.__annotations__))
-        name = next(iter(settings))
+    check_names(settings, FitSettings.__annotations__)
+    if method == "huber" and (unused := sorted({*settings} - {"delta"})):
+        name = unused[0]
         raise FitError(f"method='huber' does not use {name}; drop it or use method='nuts'.")
+    delta = settings.get("delta", DELTA)
     parts = _domains(table, "target")
     parts += [] if source is None else _domains(source, "source")
     names = [name for name, _ in parts]
@@ -249,7 +247,7 @@ def compare(
             law.for_rows(used.frame, used.name).at_held(rest.frame, rest.name)
         for law, used, rest, label in each(jobs, "comparing laws", settings.get("progress")):
             if method == "nuts":
-                drawn = fit(law, used, delta=delta, seed=seed, **settings)
+                drawn = fit(law, used, seed=seed, **settings)
                 scores = score(drawn.accepted(unconverged=unconverged), rest, seed=seed)
                 words = "; ".join(drawn.convergence.failures)
             else:

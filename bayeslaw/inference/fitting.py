@@ -17,9 +17,7 @@ from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import POOLS, Pool, member_laws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.sampling import (
-    ModelSettings,
-    PosteriorSettings,
-    RefitSettings,
+    FitSettings,
     Settings,
     make_settings,
     sample,
@@ -36,7 +34,7 @@ from bayeslaw.model.spec import Data, Spec, make_data, make_spec
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import check_domain, labels_of, row_numbers
 
-SHORT_REFIT: PosteriorSettings = {
+SHORT_REFIT: FitSettings = {
     "chains": 2,
     "draws": 300,
     "tune": 300,
@@ -51,11 +49,8 @@ def fit(
     law: str | Path | Law,
     table: LossTable,
     *,
-    likelihood: str | Likelihood = "studentt",
-    priors: str | Path | Mapping[str, PriorLike] = "default",
-    delta: float = DELTA,
     seed: int = 0,
-    **settings: Unpack[PosteriorSettings],
+    **settings: Unpack[FitSettings],
 ) -> Posterior:
     """Posterior of a law given a table of losses.
 
@@ -141,7 +136,7 @@ def fit(
     """
     if member_laws(law) is not None:
         raise LawError(f"{law!r} is several laws; their pool is bayeslaw.fit_pool(laws, table).")
-    chosen = make_settings(settings, priors=priors, likelihood=likelihood, delta=delta, seed=seed)
+    chosen = make_settings(settings, seed)
     return _examined({"": specify(load_law(law), table, chosen)}, table, chosen)[""]
 
 
@@ -187,7 +182,7 @@ def fit_map(
     """
     if member_laws(law) is not None:
         raise FitError("a pool has no mode; fit its laws alone.")
-    make_settings({}, priors=priors, likelihood=likelihood, delta=delta, seed=seed)  # checks them
+    make_settings({"priors": priors, "likelihood": likelihood, "delta": delta}, seed)  # checks them
     law = for_table(load_law(law), table)
     spec = make_spec(law, priors=priors, likelihood=likelihood, delta=delta)
     # A Huber likelihood given as an object has a threshold of its own.
@@ -201,10 +196,8 @@ def fit_pool(
     laws: str | Sequence[str | Path | Law],
     table: LossTable,
     *,
-    likelihood: str | Likelihood = "studentt",
-    delta: float = DELTA,
     seed: int = 0,
-    **settings: Unpack[PosteriorSettings],
+    **settings: Unpack[FitSettings],
 ) -> Pool:
     """Posteriors of several laws, as a mixture of equal weights.
 
@@ -212,8 +205,8 @@ def fit_pool(
     ----------
     laws : sequence of str, path or Law, or "adaptation"
         ``"adaptation"`` is `form1n` and `transfer`. Laws have priors of their own.
-    table, likelihood, delta, seed, **settings
-        As for `fit`.
+    table, seed, **settings
+        As for `fit`, without `priors`.
 
     Returns
     -------
@@ -231,7 +224,9 @@ def fit_pool(
     members = member_laws(laws)
     if members is None:
         raise LawError(unknown("pool", str(laws), POOLS))
-    chosen = make_settings(settings, likelihood=likelihood, delta=delta, seed=seed)
+    if "priors" in settings:
+        raise FitError("laws of a pool have priors of their own; fit_pool takes no priors.")
+    chosen = make_settings(settings, seed)
     name = laws if isinstance(laws, str) else " + ".join(Path(str(law)).stem for law in members)
     loaded = [load_law(law) for law in members]
     names = [law.name for law in loaded]
@@ -254,15 +249,7 @@ def _examined(
     return {of: fit_spec(spec, table, settings) for of, spec in specs.items()}
 
 
-def pymc_model(
-    law: str | Path | Law,
-    table: LossTable,
-    *,
-    likelihood: str | Likelihood = "studentt",
-    priors: str | Path | Mapping[str, PriorLike] = "default",
-    delta: float = DELTA,
-    **settings: Unpack[PosteriorSettings],
-) -> Model:
+def pymc_model(law: str | Path | Law, table: LossTable, **settings: Unpack[FitSettings]) -> Model:
     """The PyMC model that `fit` samples, without a fit.
 
     Its variables are the reference coordinates, the noise, ``{level}_z``, random effects over their
@@ -272,7 +259,7 @@ def pymc_model(
 
     Parameters
     ----------
-    law, table, likelihood, priors, delta, **settings
+    law, table, **settings
         As for `fit`; settings of the sampler are not used.
 
     Returns
@@ -295,7 +282,7 @@ def pymc_model(
     {'row': 35, 'base': 7}
     """
     # Settings of the sampler are checked, but nothing is drawn: any seed does.
-    chosen = make_settings(settings, priors=priors, likelihood=likelihood, delta=delta, seed=0)
+    chosen = make_settings(settings, 0)
     spec = specify(law, table, chosen)
     return build(make_data(spec, table))
 
@@ -359,17 +346,15 @@ def fit_spec(spec: Spec, table: LossTable, settings: Settings) -> Posterior:
 
 
 def refit(
-    law: str | Path | Law | Spec, table: LossTable, seed: int, **settings: Unpack[RefitSettings]
+    law: str | Path | Law | Spec, table: LossTable, seed: int, **settings: Unpack[FitSettings]
 ) -> Posterior:
     """Posterior by one short run on one core, whether or not it passes the convergence check.
 
     Settings are those of `bayeslaw.fit`, by default `SHORT_REFIT`. A spec, such as that of a
     posterior to be updated, has its own discrepancy and random effects.
     """
-    others = {n: settings.pop(n) for n in ("priors", "likelihood", "delta") if n in settings}
-    rest: ModelSettings = settings
     # Simulations run in several processes, so each refit keeps to one core.
-    chosen = make_settings({**SHORT_REFIT, **rest, "cores": 1, "retry": False}, seed=seed, **others)
+    chosen = make_settings({**SHORT_REFIT, **settings, "cores": 1, "retry": False}, seed)
     spec = law if isinstance(law, Spec) else specify(law, table, chosen)
     return fit_spec(spec, table, chosen)
 

@@ -60,9 +60,12 @@ PACKAGES = ("bayeslaw", "pymc", "pytensor", "nutpie", "numpy", "xarray")
 """Settings that a posterior records, and packages whose versions it records."""
 
 
-class ModelSettings(TypedDict, total=False):
-    """Keyword arguments for a posterior's model and the sampler."""
+class FitSettings(TypedDict, total=False):
+    """Keyword arguments of `bayeslaw.fit` beside the seed."""
 
+    likelihood: str | Likelihood
+    priors: str | Path | Mapping[str, PriorLike]
+    delta: float
     discrepancy: str | Discrepancy
     effects: str | Sequence[str]
     errors: str
@@ -70,22 +73,9 @@ class ModelSettings(TypedDict, total=False):
     draws: int | None
     tune: int
     target_accept: float
-
-
-class PosteriorSettings(ModelSettings, total=False):
-    """Keyword arguments of `bayeslaw.fit` that only a posterior has."""
-
     cores: int | None
     progress: bool | None
     retry: bool | None
-
-
-class RefitSettings(ModelSettings, total=False):
-    """Keyword arguments of `bayeslaw.inference.fitting.refit`."""
-
-    priors: str | Path | Mapping[str, PriorLike]
-    likelihood: str | Likelihood
-    delta: float
 
 
 GIVEN: dict[str, tuple[tuple[type, ...], str]] = {
@@ -149,10 +139,10 @@ class Settings:
             object.__setattr__(self, name, number)
 
 
-def make_settings(keywords: PosteriorSettings, *, seed: int, **others: Any) -> Settings:
-    """Settings from keyword arguments, whose names are checked, and other arguments."""
-    check_names(keywords, PosteriorSettings.__annotations__)
-    return Settings(**keywords, **others, seed=seed)
+def make_settings(settings: FitSettings, seed: int) -> Settings:
+    """Settings from keyword arguments, whose names and values are checked."""
+    check_names(settings, FitSettings.__annotations__)
+    return Settings(**settings, seed=seed)
 
 
 def check_names(settings: Mapping[str, Any], known: Collection[str]) -> None:

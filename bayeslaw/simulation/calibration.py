@@ -26,19 +26,16 @@ import pandas as pd
 import xarray as xr
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.progress import each
 from bayeslaw.common.shown import Format, Showing, Shown, Table
 from bayeslaw.inference.fitting import fit_spec, specify
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import log_likelihood
-from bayeslaw.inference.sampling import PosteriorSettings, make_settings
+from bayeslaw.inference.sampling import FitSettings, make_settings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.laws.priors import PriorLike
 from bayeslaw.laws.steps import Departure
 from bayeslaw.model import prior
-from bayeslaw.model.noise import Likelihood
 from bayeslaw.model.spec import Spec, make_data
 from bayeslaw.tables.table import LossTable, check_role, grid
 
@@ -114,18 +111,15 @@ def calibrate(
     *,
     simulations: int = 100,
     role: str = "target",
-    priors: str | Path | Mapping[str, PriorLike] = "default",
-    likelihood: str | Likelihood = "studentt",
-    delta: float = DELTA,
     seed: int = 0,
     fault: Mapping[str, float] | None = None,
-    **settings: Unpack[PosteriorSettings],
+    **settings: Unpack[FitSettings],
 ) -> Calibration:
     """Simulation-based calibration of a law and model, through `fit` and `forecast`.
 
     Parameters
     ----------
-    law, priors, likelihood, delta
+    law
         As for `bayeslaw.fit`.
     simulations : int
         Number of simulated tables.
@@ -141,7 +135,7 @@ def calibrate(
     """
     law = load_law(law)
     check_role(role)
-    chosen = make_settings(settings, priors=priors, likelihood=likelihood, delta=delta, seed=seed)
+    chosen = make_settings(settings, seed)
     design, ahead = _labelled(law, DESIGN, "fitted", role), _labelled(law, NEW_ROWS, "new", role)
     # Later rows of the first run: once and twice beyond its last tokens.
     last = design[design["run"] == design["run"].iloc[0]].nlargest(1, "tokens")
