@@ -27,7 +27,7 @@ def overview(where: dict[str, str], train: str, test: str, settings: dict[str, A
     """Forecasts that hold, or that miss, on one table."""
     rows = bl.read_table(**where).split(train, test)
     fit = bl.fit("chinchilla", rows[0], **settings)
-    return fit.accepted(unconverged=bool(settings)).plot.overview(rows[1])
+    return bl.plots.overview(fit.accepted(unconverged=bool(settings)), rows[1])
 
 
 def transfer(settings: dict[str, Any]) -> Figure:

@@ -345,7 +345,7 @@ def main(*args):
 main("init", "\u03a9")
 main("fit", "--help")
 loaded("numpy pandas scipy pymc pytensor arviz xarray nutpie")
-bayeslaw.load("plain.nc").plot
+bayeslaw.load("plain.nc")
 main("forecast", "plain.nc", "--grid", "params=1e9 tokens=1e10")
 main("derive", "plain.nc", "--flops", "1e20")
 loaded("matplotlib bayeslaw.plots numba nutpie pymc arviz arviz_stats scipy.stats")

@@ -16,6 +16,6 @@ assert_type(bl.fit_pool(["chinchilla", "skaling"], table), bl.Pool)
 assert_type(bl.fit_huber("chinchilla", table), bl.PointFit)
 assert_type(fit.forecast(table), bl.Forecast)
 assert_type(fit.table, bl.LossTable)
-fit.plot.forecast(table)
+bl.plots.forecast(fit, table)
 bl.fit_map("chinchilla", table, draws=100)  # type: ignore[call-arg]
 bl.fit("chinchilla", table, drwas=100)  # type: ignore[call-arg]

@@ -1,11 +1,9 @@
 """A posterior: draws of a law's parameters, what is shown of them, and its forecasts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -24,11 +22,8 @@ from bayeslaw.model import effects
 from bayeslaw.model.building import build
 from bayeslaw.model.spec import make_data, make_spec
 from bayeslaw.tables.hull import warn_beyond
-from bayeslaw.tables.table import LossTable, Rows
+from bayeslaw.tables.table import Rows
 from bayeslaw.tables.validation import COLUMNS, check_units
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, repr=False)
@@ -143,11 +138,6 @@ class Posterior(Showing, FittedLaw):
         }
         numbers = {n: {str(v): float(x) for v, x in c.items()} for n, c in columns.items()}
         return pd.DataFrame(numbers)
-
-    @property
-    def plot(self) -> "Plots":
-        """Figures of this posterior; see `bayeslaw.plots.Plots`."""
-        return Plots(self)
 
     def how(self) -> tuple[str, str]:
         """The model and the sampler, in words."""
@@ -288,49 +278,3 @@ class Posterior(Showing, FittedLaw):
             or the discrepancy, or hold one of its fields.
         """
         storage.write(storage.tree_of(self, losses), path)
-
-
-def _drawn(name: str, *results: object, **settings: Any) -> "Figure":
-    # By name and on first use: plots stand above posteriors, and Matplotlib takes long to import.
-    figure: Figure = resolve_name(f"bayeslaw.plots:{name}")(*results, **settings)
-    return figure
-
-
-@dataclass(frozen=True)
-class Plots:
-    """Figures of one posterior, such as ``fit.plot.forecast(test)``.
-
-    `seed` is that of `Posterior.forecast`. Each method returns a `matplotlib.figure.Figure`; the
-    function of the same name in `bayeslaw.plots` describes it.
-    """
-
-    posterior: Posterior
-
-    def forecast(self, rows: Rows | pd.DataFrame, *, seed: int = 0) -> "Figure":
-        """Forecast against tokens, with bands."""
-        return _drawn("forecast", self.posterior, rows, seed=seed)
-
-    def in_sample(self, *, seed: int = 0) -> "Figure":
-        """Fitted curves on the training rows."""
-        return _drawn("in_sample", self.posterior, seed=seed)
-
-    def overview(self, rows: Rows | pd.DataFrame, *, seed: int = 0) -> "Figure":
-        """Fitted runs, law and forecasts by compute and tokens."""
-        return _drawn("overview", self.posterior, rows, seed=seed)
-
-    def compute_optimal(self, flops: float | Sequence[float], **settings: Any) -> "Figure":
-        """IsoFLOP curves and the compute-optimal frontier; settings of `derive.compute_optimal`."""
-        return _drawn("compute_optimal", self.posterior, flops, **settings)
-
-    def observed(self, rows: LossTable, *, seed: int = 0) -> "Figure":
-        """Measured loss against its forecast."""
-        return _drawn("observed", self.posterior.forecast(rows, seed=seed))
-
-    def coverage(self, rows: LossTable, *, seed: int = 0) -> "Figure":
-        """Coverage of bands by nominal level."""
-        return _drawn("coverage", self.posterior.forecast(rows, seed=seed))
-
-    def residuals(self, rows: LossTable, *, seed: int = 0) -> "Figure":
-        """Residuals of held-out and training rows."""
-        fits = (self.posterior.forecast(t, seed=seed) for t in (rows, self.posterior.table))
-        return _drawn("residuals", *fits)

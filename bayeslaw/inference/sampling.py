@@ -194,13 +194,7 @@ def sample(data: Data, settings: Settings) -> Sampled:
             most = not settings.draws and draws >= LAST and accept >= SMALLER_STEPS[-1]
             if convergence.ok or not left or most:
                 break
-            # With the same steps, more draws would only have more divergences.
-            if smaller and (left == 1 or draws >= LAST):
-                accept = max(accept, SMALLER_STEPS[-1])
-            elif smaller and convergence.diverging:
-                accept = next((a for a in SMALLER_STEPS if a > accept), accept)
-            if not settings.draws:
-                draws = _needed(convergence, draws)
+            draws, accept = _next_run(convergence, draws, accept, settings, last=left == 1)
             slow = ", ".join(failing(used))
             why = "; ".join(convergence.failures) + (f" ({slow})" if slow else "")
             # As long for each draw as before: smaller steps take longer, better scales less.
@@ -234,14 +228,22 @@ def sample(data: Data, settings: Settings) -> Sampled:
     return Sampled(sampled, stats, convergence, ran)
 
 
-def _needed(convergence: Convergence, draws: int) -> int:
-    """Draws per chain that should pass the check, as a run of `draws` mixed."""
+def _next_run(
+    convergence: Convergence, draws: int, accept: float, settings: Settings, *, last: bool
+) -> tuple[int, float]:
+    """Draws per chain and target acceptance that should pass the check, as the last run mixed."""
+    if settings.retry is not False:
+        # With the same steps, more draws would only have more divergences.
+        if last or draws >= LAST:
+            accept = max(accept, SMALLER_STEPS[-1])
+        elif convergence.diverging:
+            accept = next((a for a in SMALLER_STEPS if a > accept), accept)
     least = min(convergence.ess_bulk, convergence.ess_tail)
-    if least >= MIN_ESS and convergence.rhat <= MAX_RHAT:
-        return draws
+    if settings.draws or (least >= MIN_ESS and convergence.rhat <= MAX_RHAT):
+        return draws, accept
     # With the metric from draws, a draw is worth up to twice as much.
     longer = max(2.0, 0.7 * MIN_ESS / max(least, 1.0))
-    return min(LAST, FIRST * math.ceil(longer * draws / FIRST))
+    return min(LAST, FIRST * math.ceil(longer * draws / FIRST)), accept
 
 
 def _checked(density: "Density", values: Mapping[str, Floats]) -> tuple[xr.Dataset, xr.Dataset]:

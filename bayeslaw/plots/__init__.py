@@ -1,10 +1,9 @@
 """Figures of fits, forecasts and plans: each function returns a Matplotlib figure.
 
 The colours are distinct for people with any colour vision; line styles and markers are distinct
-without colour. `Plots` makes the same figures from a posterior, as ``fit.plot``.
+without colour.
 """
 
-from bayeslaw.inference.posterior import Plots
 from bayeslaw.plots._compute_optimal import compute_optimal
 from bayeslaw.plots._overview import overview
 from bayeslaw.plots.curves import forecast, in_sample
@@ -12,7 +11,6 @@ from bayeslaw.plots.figures import backtest, coverage, observed, pit_values, res
 from bayeslaw.plots.plans import plan_frontier, plan_landscape
 
 __all__ = [
-    "Plots",
     "backtest",
     "compute_optimal",
     "coverage",

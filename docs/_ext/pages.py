@@ -42,7 +42,7 @@ API = {
     "Plans, anchors, studies": "plan Plan Choice plan_example choose_anchors Anchors study"
     " explore Explorer",
     "Reports": "report Report",
-    "Figures": "plots.Plots plots.coverage"
+    "Figures": "plots.coverage"
     " plots.compute_optimal plots.forecast plots.in_sample plots.overview plots.observed"
     " plots.pit_values plots.backtest plots.plan_frontier plots.plan_landscape"
     " plots.residuals",
