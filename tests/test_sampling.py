@@ -32,7 +32,7 @@ from bayeslaw import (
 from bayeslaw.common.files import models_dir
 from bayeslaw.inference import sampling
 from bayeslaw.inference.convergence import Convergence
-from bayeslaw.inference.sampling import LAST, _needed
+from bayeslaw.inference.sampling import LAST, needed_draws
 from bayeslaw.model import effects
 from tests import support
 from tests.plugin import DataWalk, SkewNormal
@@ -220,10 +220,10 @@ def test_threads_of_linear_algebra_change_no_draw():
 def test_how_many_more_draws_are_made():
     """A chain that does not move has no R-hat: NaN, which is not larger than any limit."""
     mixed = Convergence(1.0, 200.0, 300.0, 0, 1.0)
-    assert 500 < _needed(mixed, 500) < LAST
-    assert _needed(Convergence(np.nan, 500.0, 500.0, 0, 1.0), 500) == 1000
-    assert _needed(Convergence(np.nan, 0.0, 0.0, 0, np.nan), 500) == LAST
-    assert _needed(Convergence(1.0, 500.0, 500.0, 3, 1.0), 500) == 500
+    assert 500 < needed_draws(mixed, 500) < LAST
+    assert needed_draws(Convergence(np.nan, 500.0, 500.0, 0, 1.0), 500) == 1000
+    assert needed_draws(Convergence(np.nan, 0.0, 0.0, 0, np.nan), 500) == LAST
+    assert needed_draws(Convergence(1.0, 500.0, 500.0, 3, 1.0), 500) == 500
     one = fit("chinchilla", small(), **PLAIN | {"chains": 1, "draws": 1, "tune": 5})
     assert one.draws.sizes["draw"] == 1
 

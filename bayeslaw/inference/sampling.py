@@ -231,19 +231,24 @@ def sample(data: Data, settings: Settings) -> Sampled:
 def _next_run(
     convergence: Convergence, draws: int, accept: float, settings: Settings, *, last: bool
 ) -> tuple[int, float]:
-    """Draws per chain and target acceptance that should pass the check, as the last run mixed."""
+    """Draws per chain and target acceptance of the next run."""
     if settings.retry is not False:
         # With the same steps, more draws would only have more divergences.
         if last or draws >= LAST:
             accept = max(accept, SMALLER_STEPS[-1])
         elif convergence.diverging:
             accept = next((a for a in SMALLER_STEPS if a > accept), accept)
+    return draws if settings.draws else needed_draws(convergence, draws), accept
+
+
+def needed_draws(convergence: Convergence, draws: int) -> int:
+    """Draws per chain that should pass the check, as a run of `draws` mixed."""
     least = min(convergence.ess_bulk, convergence.ess_tail)
-    if settings.draws or (least >= MIN_ESS and convergence.rhat <= MAX_RHAT):
-        return draws, accept
+    if least >= MIN_ESS and convergence.rhat <= MAX_RHAT:
+        return draws
     # With the metric from draws, a draw is worth up to twice as much.
     longer = max(2.0, 0.7 * MIN_ESS / max(least, 1.0))
-    return min(LAST, FIRST * math.ceil(longer * draws / FIRST)), accept
+    return min(LAST, FIRST * math.ceil(longer * draws / FIRST))
 
 
 def _checked(density: "Density", values: Mapping[str, Floats]) -> tuple[xr.Dataset, xr.Dataset]:
