@@ -89,8 +89,8 @@ class Backtest(Showing):
     def by_distance(self) -> pd.DataFrame:
         """The same by model and decades beyond the cut: `least` and `most`, as in `BINS`."""
         edges = np.asarray(BINS)
-        place = np.clip(np.searchsorted(edges, self.rows["decades"]) - 1, 0, len(edges) - 2)
-        rows = self.rows.assign(least=edges[place], most=edges[place + 1])
+        lower = np.clip(np.searchsorted(edges, self.rows["decades"]) - 1, 0, len(edges) - 2)
+        rows = self.rows.assign(least=edges[lower], most=edges[lower + 1])
         return rows.groupby(["model", "least", "most"]).agg(**SUMMARIES).loc[[*self.models]]
 
     def sentence(self) -> str:
@@ -259,8 +259,8 @@ def backtest(
     value = amount(table.frame, along)
     name = law if isinstance(law, str) else law.name
     models: dict[str, dict[str, Any]] = {name: {}} | {k: dict(v) for k, v in (rivals or {}).items()}
-    asked = [rival.get("law", law) for rival in models.values()]
-    laws = [load_law(member) for each in asked for member in member_laws(each) or [each]]
+    laws_of_models = [rival.get("law", law) for rival in models.values()]
+    laws = [load_law(one) for name in laws_of_models for one in member_laws(name) or [name]]
     at = choose_cuts(table, value, laws) if cuts is None else [float(cut) for cut in cuts]
     for cut in at:
         if not value.min() <= cut < value.max():
@@ -300,12 +300,12 @@ def choose_cuts(table: LossTable, value: pd.Series, laws: Sequence[Law] = ()) ->
             f"{table.name}: no cut has {MIN_CUT_ROWS} rows before it and one after; "
             "give cuts= (--cuts)."
         )
-    able = []
+    fitting = []
     for cut in enough:
         with suppress(TableError):
             check_cut(table, value <= cut, laws)
-            able.append(cut)
-    enough = able or enough  # with the error of the first
+            fitting.append(cut)
+    enough = fitting or enough  # with the error of the first
     spread = np.linspace(0, len(enough) - 1, min(MAX_CUTS, len(enough))).round().astype(int)
     return [float(enough[i]) for i in spread]
 

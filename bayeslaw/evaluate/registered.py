@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict, cast
 
 import numpy as np
 import pandas as pd
@@ -44,6 +44,36 @@ from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, OF_DOMAIN, row_n
 FORMAT, SCHEMA = "bayeslaw registered forecast", 1
 FEWEST_DRAWS = 100
 """Least number of draws stored: from n draws, a calibrated forecast's CRPS is too large by 1/n."""
+
+
+class RegisteredForecast(TypedDict):
+    """What is registered: the part of the file that its hash is of, and that never changes."""
+
+    date: str
+    bayeslaw: str
+    law: str
+    fits: dict[str, dict[str, Any]]  # by label: the law, the model, the training table, settings
+    failures: list[str]  # of the convergence check
+    seed: int
+    synthetic: bool
+    losses_known: int  # rows that had a measured loss already
+    units: str
+    match: list[str]  # columns by which measured rows are matched
+    rows: list[dict[str, Any]]  # covariates, labels, position, median and bands
+    draws: NotRequired[list[list[float]]]  # by row
+
+
+class Document(TypedDict):
+    """The file of a registered forecast."""
+
+    format: str
+    schema: int
+    sha256: str
+    forecast: RegisteredForecast
+    parts: dict[str, str]  # short hashes
+    results: list[dict[str, Any]]  # of verifications
+
+
 OPTIONAL = (UNIQUE, ANNEALED, RATE_COLUMN, *OF_DOMAIN)
 """Columns by which rows are matched, though tables may lack them."""
 
@@ -128,7 +158,7 @@ class Verification(Showing):
     """
 
     sha256: str
-    forecast: Mapping[str, Any] = field(repr=False)
+    forecast: RegisteredForecast = field(repr=False)
     frame: pd.DataFrame = field(repr=False)
     scores: pd.Series
     extra: tuple[int, ...] = ()
@@ -141,35 +171,35 @@ class Verification(Showing):
 
     def shown(self) -> Shown:
         """The registered rows that are measured beside their losses, and their scores."""
-        known, frame = self.forecast, self.frame
+        registered, frame = self.forecast, self.frame
         done, measured = frame[frame["loss"].notna()], len(self.frame) - len(self.missing)
-        synthetic = bool(known["synthetic"])
+        synthetic = bool(registered["synthetic"])
         blocks: list[Block] = [Note(SYNTHETIC, "synthetic")] * synthetic
         blocks += [f"SHA-256 {self.sha256}", Note("unchanged since it was registered", "ok")]
-        for label, fit in known["fits"].items():
+        for label, fit in registered["fits"].items():
             about = fit["training"]
             words = f"{label}: fitted to {about['rows']} rows of {about['name']}, SHA-256 "
             blocks.append(f"{words}{about['sha256'][:12]}...")
-        if known["failures"]:
-            words = f"NOT CONVERGED when it was registered: {'; '.join(known['failures'])}."
+        if registered["failures"]:
+            words = f"NOT CONVERGED when it was registered: {'; '.join(registered['failures'])}."
             blocks.append(Note(words, "refuse"))
-        if before := known["losses_known"]:
+        if before := registered["losses_known"]:
             words = f"{before} of {len(frame)} rows already had a measured loss when the forecast "
             blocks.append(Note(f"Not blind: {words}was registered.", "caution"))
         document = {
             "sha256": self.sha256,
-            "registered": known["date"],
-            "law": known["law"],
+            "registered": registered["date"],
+            "law": registered["law"],
             "synthetic": synthetic,
-            "losses_known": known["losses_known"],
-            "failures": known["failures"],
+            "losses_known": registered["losses_known"],
+            "failures": registered["failures"],
             "missing": list(self.missing),
             "extra": list(self.extra),
             "rows": frame.to_dict("records"),
             "scores": self.scores.to_dict() if measured else None,
             "results": list(self.results),
         }
-        title = f"{known['law']}: {len(frame)} rows registered {known['date']}"
+        title = f"{registered['law']}: {len(frame)} rows registered {registered['date']}"
         if not measured:
             past = len(self.results)
             blocks.append(f"{past} result{'s' * (past != 1)} in the file; no losses to score.")
@@ -177,11 +207,11 @@ class Verification(Showing):
         missing = frame["loss"].isna().reset_index(drop=True)
         words = f"; missing: {row_numbers(missing)}" if self.missing else ""
         blocks.append(f"{measured} of {len(frame)} rows are measured{words}.")
-        used = dict.fromkeys(n for fit in known["fits"].values() for n in fit["covariates"])
+        used = dict.fromkeys(n for fit in registered["fits"].values() for n in fit["covariates"])
         columns = ["row", *(name for name in dict.fromkeys((*COVARIATES, *used)) if name in used)]
         blocks.append(band_table(done, columns, BAND_LEVELS[::2]))
         blocks += [inside_words(done, BAND_LEVELS[::2]), *shown_scores(self.scores).blocks]
-        if "draws" not in known:
+        if "draws" not in registered:
             note = "No CRPS: the forecast was registered without draws."
             blocks.append(Note(note, "quiet"))
         if self.extra:
@@ -259,10 +289,10 @@ def verify(
     return replace(verified, results=results)
 
 
-def _read(path: str | Path) -> dict[str, Any]:
+def _read(path: str | Path) -> Document:
     """The document of a registered forecast; `FileError` names the parts that were edited."""
     try:
-        document = read_json(path, FORMAT, SCHEMA, "a registered forecast")
+        document = cast("Document", read_json(path, FORMAT, SCHEMA, "a registered forecast"))
         sha256, written = digest(document["forecast"]), document["sha256"]
         if sha256 != written:
             now, then = _parts(document["forecast"]), document["parts"]
@@ -309,8 +339,7 @@ def _about(table: LossTable) -> dict[str, Any]:
     return {"name": table.name, "rows": len(table), "sha256": table.sha256}
 
 
-def _content(forecast: Forecast, draws: int) -> dict[str, Any]:
-    """The registered part of the document, which the hash is of and which never changes."""
+def _content(forecast: Forecast, draws: int) -> RegisteredForecast:
     frame, fits = forecast.stated, forecast.fits
     match = _matched_columns(forecast)
     alike = same_rows(frame, frame, match)
@@ -321,7 +350,7 @@ def _content(forecast: Forecast, draws: int) -> dict[str, Any]:
         )
     ends = [column for level in BAND_LEVELS for column in band_columns(level)]
     bands = frame[match].join(forecast.to_frame(BAND_LEVELS)[["position", "median", *ends]])
-    content: dict[str, Any] = {
+    content: RegisteredForecast = {
         "date": _now(),
         "bayeslaw": version("bayeslaw"),
         "law": forecast.law,
@@ -363,7 +392,7 @@ def _about_fit(fit: FittedLaw) -> dict[str, Any]:
     }
 
 
-def _rows_of(registered: Mapping[str, Any], table: LossTable, tolerance: float) -> Ints:
+def _rows_of(registered: RegisteredForecast, table: LossTable, tolerance: float) -> Ints:
     """Row of the forecast that each measured row belongs to, -1 for none; shape (measured,)."""
     planned = pd.DataFrame(registered["rows"])
     optional = [c for c in OPTIONAL if c in table.frame or c in planned]
@@ -394,7 +423,7 @@ def _rows_of(registered: Mapping[str, Any], table: LossTable, tolerance: float) 
     return np.asarray(np.where(same.any(1), same.argmax(1), -1))
 
 
-def _scores(registered: Mapping[str, Any], frame: pd.DataFrame) -> pd.Series:
+def _scores(registered: RegisteredForecast, frame: pd.DataFrame) -> pd.Series:
     """Scores over the measured rows, if any, of the registered median, bands and draws."""
     measured = frame["loss"].notna().to_numpy()
     rows, scores = frame[measured], {}

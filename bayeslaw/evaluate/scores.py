@@ -91,8 +91,8 @@ def score(
         if not isinstance(prediction, Forecast):
             posterior = with_draws(prediction, "score").accepted(beyond_evidence=True)
             prediction = posterior.forecast(table, seed=seed)
-        told = (*prediction.columns, *prediction.labels)
-        check_same_rows(prediction.stated, table.frame, ("the forecast", table.name), told)
+        columns = (*prediction.columns, *prediction.labels)
+        check_same_rows(prediction.stated, table.frame, ("the forecast", table.name), columns)
         point, samples = prediction.median, np.log(prediction.samples)
     scores = point_scores(point, table.loss)
     if samples is not None:

@@ -73,7 +73,9 @@ def _down(value: float, decimals: int) -> float:
     return float(np.floor(value * 10**decimals + 1e-9) / 10**decimals)
 
 
-def diagnose(used: xr.Dataset, stats: xr.Dataset, others: xr.Dataset | None = None) -> Convergence:
+def diagnose(
+    used: xr.Dataset, stats: xr.Dataset, parameters: xr.Dataset | None = None
+) -> Convergence:
     """Convergence of draws with dims (chain, draw)."""
     divergences, transitions = int(stats["diverging"].sum()), stats["diverging"].size
     stuck = any(bool((v.max("draw") == v.min("draw")).any()) for v in used.data_vars.values())
@@ -82,7 +84,7 @@ def diagnose(used: xr.Dataset, stats: xr.Dataset, others: xr.Dataset | None = No
     measures = np.array(list(_measures(used).values()))
     energy = stats["energy"].values
     bfmi = (np.diff(energy, axis=1) ** 2).mean(1) / energy.var(1)
-    slow = failing(others) if others else ()
+    slow = failing(parameters) if parameters else ()
     bulk, tail = measures[:, 1:].min(0).tolist()
     rhat = float(measures[:, 0].max())
     return Convergence(rhat, bulk, tail, divergences, float(bfmi.min()), slow, transitions)

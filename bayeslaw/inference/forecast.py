@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.common.arrays import Floats
+from bayeslaw.common.arrays import Floats, Strings
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
@@ -54,18 +53,18 @@ def inside(frame: pd.DataFrame, levels: Sequence[float]) -> pd.DataFrame:
     for level in levels:
         lower, upper = (frame[column] for column in band_columns(level))
         marks[f"inside_{100 * level:g}"] = loss.between(lower, upper)
-    found = pd.DataFrame(marks, frame.index)
+    within = pd.DataFrame(marks, frame.index)
     # A row that was not measured lies neither inside nor outside.
-    return found.astype("boolean").where(loss.notna(), axis=0) if loss.hasnans else found
+    return within.astype("boolean").where(loss.notna(), axis=0) if loss.hasnans else within
 
 
 def band_table(frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[float]) -> Table:
     """Medians and bands of rows; beside measured losses the error, and whether they lie inside."""
     ends = [band_columns(level) for level in levels]
     narrow = min((float((frame[high] - frame[low]).min()) for low, high in ends), default=0.0)
-    # As many places as tell the ends of the narrowest band apart: of more, other draws have others.
-    places = min(max(3, -math.floor(math.log10(narrow / 2))), 6) if narrow > 0 else 4
-    loss = f".{places}f"
+    # As many as tell the ends of the narrowest band apart: of more, other draws have others.
+    decimals = min(max(3, -math.floor(math.log10(narrow / 2))), 6) if narrow > 0 else 4
+    loss = f".{decimals}f"
     columns = {c: frame[c] for c in covariates}
     if measured := "loss" in frame:
         columns["loss"] = frame["loss"]
@@ -163,10 +162,10 @@ class Forecast(Showing):
         for fitted in (fit.table.frame for fit in self.fits.values()):
             for column in (*OF_DOMAIN, RATE_COLUMN, ANNEALED):
                 by_losses = column == "role"  # or by a column of labels
-                known = [*labels_of(fitted, column)] if by_losses else distinct(fitted, column)
+                stated = [*labels_of(fitted, column)] if by_losses else distinct(fitted, column)
                 # With one value in all fitted rows, a forecast is of that one, stated or not.
-                if column not in rows and len(known) == 1:
-                    rows = rows.assign(**{column: known[0]})
+                if column not in rows and len(stated) == 1:
+                    rows = rows.assign(**{column: stated[0]})
         return rows
 
     @property
@@ -207,17 +206,17 @@ class Forecast(Showing):
         """
         if not levels:
             raise TableError("bands needs at least one level, such as 0.9.")
-        known = dict.fromkeys((*COVARIATES, *self.columns, *COLUMNS))
-        rows = self.frame[[c for c in known if c in self.frame]].rename_axis("row").reset_index()
-        marks, parts = self._marks(), []
+        columns = dict.fromkeys((*COVARIATES, *self.columns, *COLUMNS))
+        rows = self.frame[[c for c in columns if c in self.frame]].rename_axis("row").reset_index()
+        marks, by_level = self._marks(), []
         for level in levels:
             lower, upper = self.quantile(ends(level))
             # Last, since a terminal leaves out columns in the middle.
             band = {"median": self.median, "lower": lower, "upper": upper}
-            part = rows.assign(**marks, **band)
-            part.insert(1, "level", level)
-            parts.append(part)
-        return pd.concat(parts, ignore_index=True)
+            rows_of_level = rows.assign(**marks, **band)
+            rows_of_level.insert(1, "level", level)
+            by_level.append(rows_of_level)
+        return pd.concat(by_level, ignore_index=True)
 
     def variance(self) -> pd.DataFrame:
         """Where the variance of each row comes from: why a band is as wide as it is.
@@ -305,21 +304,21 @@ class Forecast(Showing):
             same = ", ".join(f"{c} {count(frame[c].iloc[0])}" for c in constant)
             blocks.append(f"all at {same}")
         blocks += [f"{words}."] if words else []
-        known = {*used, *(c for fit in self.fits.values() for c in fit.table.frame)}
-        if other := [c for c in COVARIATES if c in frame and c not in known]:
+        fitted_columns = {*used, *(c for fit in self.fits.values() for c in fit.table.frame)}
+        if other := [c for c in COVARIATES if c in frame and c not in fitted_columns]:
             text = f"The fit does not know {' and '.join(other)}: the forecast is the same at any."
             blocks.append(Note(text, "caution"))
-        told = [c for c in used if c not in constant]
+        columns = [c for c in used if c not in constant]
         if frame.duplicated(used).any():
             # Rows that differ in no covariate are told apart by their run or base.
-            told = [*[c for c in ("run", "base") if c in frame][:1], *told]
-        blocks.append(band_table(frame, told, levels))
+            columns = [*[c for c in ("run", "base") if c in frame][:1], *columns]
+        blocks.append(band_table(frame, columns, levels))
         blocks += [inside_words(frame, levels)] if measured else []
         apart: dict[str, object] = {}
         if why:
             variance = self.variance()
-            labelled = pd.concat([frame[told], variance], axis=1).reset_index(drop=True)
-            labels: dict[str, Format] = {c: count for c in told if c not in LABEL_COLUMNS}
+            labelled = pd.concat([frame[columns], variance], axis=1).reset_index(drop=True)
+            labels: dict[str, Format] = {c: count for c in columns if c not in LABEL_COLUMNS}
             blocks.append(shares_table(labelled, labels))
             apart = {"variance": variance.to_dict("records")}
         document = {
@@ -339,11 +338,14 @@ class Forecast(Showing):
         """Write `to_frame` as Parquet if the path ends in ``.parquet``, otherwise as CSV."""
         write_frame(self.to_frame(levels), path)
 
-    def _marks(self) -> dict[str, Any]:
+    def _marks(self) -> dict[str, Floats | Strings | str | bool]:
         """Columns of every exported table: positions, and what a reader must know of the fit."""
         positions, failures = self.positions, self.convergence.failures
-        marks: dict[str, Any] = {
+        marks: dict[str, Floats | Strings | str | bool] = {
             c: positions[c].to_numpy() for c in ("position", "decades") if c in positions
         }
-        marks |= {"synthetic": True} if self.synthetic and "synthetic" not in self.frame else {}
-        return marks | ({"unconverged": "; ".join(failures)} if failures else {})
+        if self.synthetic and "synthetic" not in self.frame:
+            marks["synthetic"] = True
+        if failures:
+            marks["unconverged"] = "; ".join(failures)
+        return marks

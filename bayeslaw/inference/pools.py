@@ -98,7 +98,7 @@ class Pool(Showing, BaseFit):
         shares = " and ".join(f"{100 * weight:.0f} % {n}" for n, weight in self.weights.items())
         heads = {name: member.heading() for name, member in self.members.items()}
         first = self.first
-        said = first.heading().document
+        document_of_first = first.heading().document
         blocks = list(replace(first.law, held={}).described(first.table, first.at).blocks)
         for name, member in self.members.items():
             note = member.law.note
@@ -111,11 +111,11 @@ class Pool(Showing, BaseFit):
             for name, member in self.members.items()
             for failure in member.convergence.failures
         ]
-        kept = ("table", "train", "rows_train", "synthetic", "seed")
+        shared_keys = ("table", "train", "rows_train", "synthetic", "seed")
         document = {
             "law": self.name,
             "title": f"Pool of {shares}",
-            **{key: said[key] for key in kept if key in said},
+            **{key: document_of_first[key] for key in shared_keys if key in document_of_first},
             "weights": dict(self.weights),
             "members": {name: head.document for name, head in heads.items()},
             "converged": not failures,
@@ -200,8 +200,8 @@ class Pool(Showing, BaseFit):
         fits, owner, draw = self._layout
         wanted = np.arange(self.count) if draws is None else draws
         for k, fit in enumerate(fits):
-            place = np.flatnonzero(owner[wanted] == k)
-            yield fit, draw[wanted[place]], place
+            places = np.flatnonzero(owner[wanted] == k)
+            yield fit, draw[wanted[places]], places
 
     def losses(self, rows: Rows) -> Floats:
         losses = np.empty((self.count, len(rows)))

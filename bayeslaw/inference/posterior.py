@@ -185,13 +185,13 @@ class Posterior(Showing, FittedLaw):
         """Median and 90 % interval of every parameter, and the priors."""
         summary, law, spec = self.summary(), self.law, self.spec
         added = law.discrepancy_parameters
-        known = {*law.parameters, *law.coordinates}
+        of_law = {*law.parameters, *law.coordinates}
         groups = {
             "parameters of the formula": [n for n in law.parameters if n not in added],
             "discrepancy": [n for n in law.parameters if n in added],
             "at the reference point": [n for n in law.coordinates if n not in law.parameters],
             "noise and random effects" if spec.effects else "noise on log loss": [
-                n for n in summary.index if n not in known
+                n for n in summary.index if n not in of_law
             ],
         }
         pairs = [(group, name) for group, names in groups.items() for name in names]

@@ -141,8 +141,8 @@ def error_draws(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator) -
     rows = noise.order(paths)
     last_residuals = ends.values.reshape(len(sigma), -1)
     sigma = np.hstack([sigma, np.ones(last_residuals.shape)])
-    known = np.arange(count, paths.shape[0]), last_residuals
-    return noise.draw_paths(fit.spec.likelihood, rng, sigma, q, rows, known)[:, :count]
+    fitted = np.arange(count, paths.shape[0]), last_residuals
+    return noise.draw_paths(fit.spec.likelihood, rng, sigma, q, rows, fitted)[:, :count]
 
 
 def last_errors(fit: FittedLaw) -> xr.DataArray:
@@ -171,9 +171,9 @@ def group_effects(
     fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator, *, training: bool = False
 ) -> Floats:
     """Sum of the effects that the latent loss does not include: bases, runs, and new sizes."""
-    others = tuple(level for level in fit.spec.effects if level != "size")
+    levels = tuple(level for level in fit.spec.effects if level != "size")
     new = new_size_effects(fit, frame, rng)
-    return new + effects.draw(fit.draws, others, frame, rng, training=training)
+    return new + effects.draw(fit.draws, levels, frame, rng, training=training)
 
 
 def new_size_effects(

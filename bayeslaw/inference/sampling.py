@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 import xarray as xr
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 from threadpoolctl import threadpool_limits
 
 from bayeslaw.common.arrays import Floats
@@ -145,7 +145,7 @@ def make_settings(settings: FitSettings, seed: int) -> Settings:
     return Settings(**settings, seed=seed)
 
 
-def check_names(settings: Mapping[str, Any], known: Collection[str]) -> None:
+def check_names(settings: Mapping[str, object], known: Collection[str]) -> None:
     """Refuse settings that are not known."""
     for name in settings:
         if name not in known:
@@ -188,8 +188,8 @@ def sample(data: Data, settings: Settings) -> Sampled:
             (points, stats), (draws_of, accept_of) = run, (draws, accept)
             seconds = time.monotonic() - began
             values = density.variables(points)
-            used, others = _checked(density, values)
-            convergence = diagnose(used, stats, others)
+            used, parameters = _checked(density, values)
+            convergence = diagnose(used, stats, parameters)
             # Nothing is left to try after the most draws with the smallest steps.
             most = not settings.draws and draws >= LAST and accept >= SMALLER_STEPS[-1]
             if convergence.ok or not left or most:
@@ -258,21 +258,21 @@ def _checked(density: "Density", values: Mapping[str, Floats]) -> tuple[xr.Datas
     """
     data = density.data
     law, at, shape, by_draw = data.spec.law, data.at, values["sigma"].shape, ("chain", "draw")
-    q: dict[str, Any] = {n: values[n].reshape(-1, 1) for n in law.coordinates}
+    q: dict[str, Floats] = {n: values[n].reshape(-1, 1) for n in law.coordinates}
     for walk in law.walks:
         steps = values[walk.steps]
         q[walk.steps] = steps.reshape(-1, 1, steps.shape[-1])
     rows = np.unique(np.linspace(0, len(data) - 1, CHECKED_ROWS).astype(int))
     amounts = law.amounts(q, at)
     loss = data.law.loss(amounts, {name: v[rows] for name, v in data.x.items()}, at)
-    used: dict[str, Any] = {"log_loss": ((*by_draw, "row"), np.log(loss).reshape(*shape, -1))}
+    used = xr.Dataset({"log_loss": ((*by_draw, "row"), np.log(loss).reshape(*shape, -1))})
     scales = {"sigma", *(f"tau_{level}" for level in data.groups)}
     for name in sorted({*scales, *(walk.scale for walk in law.walks)}):
         used[name] = by_draw, values[name]
     paper = law.rescale(amounts, at)
     names = law.without_discrepancy.parameters
-    others = {name: (by_draw, np.reshape(paper[name], shape)) for name in names}
-    return xr.Dataset(used), xr.Dataset(others)
+    parameters = {name: (by_draw, np.reshape(paper[name], shape)) for name in names}
+    return used, xr.Dataset(parameters)
 
 
 def to_mode(density: "Density", seed: int) -> tuple["Density", Floats]:
@@ -280,7 +280,7 @@ def to_mode(density: "Density", seed: int) -> tuple["Density", Floats]:
     size, weights = len(density.names), len(density.weights)
     rng = np.random.default_rng(seed)
 
-    def climb(density: "Density", start: Floats) -> Any:
+    def climb(density: "Density", start: Floats) -> OptimizeResult:
         def down(point: Floats) -> tuple[float, Floats]:
             # Whitened weights are zero at their mode given the parameters.
             whole = np.concatenate([point[:size], np.zeros(weights), point[size:]])
@@ -290,14 +290,17 @@ def to_mode(density: "Density", seed: int) -> tuple["Density", Floats]:
             return (-value, -kept) if np.isfinite(value) else (LARGE, 0 * point)
 
         steps = {"maxiter": MODE_STEPS, "maxfun": 2 * MODE_STEPS}
-        return minimize(down, start, jac=True, method="L-BFGS-B", options=steps)  # type: ignore[call-overload]
+        end: OptimizeResult = minimize(  # type: ignore[call-overload]
+            down, start, jac=True, method="L-BFGS-B", options=steps
+        )
+        return end
 
     first = np.concatenate([density.start, np.zeros(len(density.effects))])
     jitter = np.zeros((MODE_STARTS, len(first)))
     jitter[1:, :size] = rng.uniform(-1, 1, (MODE_STARTS - 1, size))
     # The data determine the losses at the reference points.
     jitter[:, density.names.index("L_ref")] = 0.0
-    best = min((climb(density, first + each) for each in jitter), key=lambda end: end.fun)
+    best = min((climb(density, first + offset) for offset in jitter), key=lambda end: end.fun)
     if best.fun >= LARGE:
         raise FitError(
             f"{density.data.spec.law.name}: the density is finite for no parameters that were "
@@ -353,7 +356,7 @@ def _run(
     def log_density() -> Callable[[Floats], tuple[float, Floats]]:
         return scaled.copy()
 
-    def expand(*_: Any) -> Callable[[Floats], dict[str, Floats]]:
+    def expand(*_: object) -> Callable[[Floats], dict[str, Floats]]:
         own = scaled.copy()
         return lambda point: {"point": own.expand(point)}
 

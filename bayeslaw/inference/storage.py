@@ -218,7 +218,7 @@ def to_datatree(fit: FittedLaw, *, seed: int = 0, prior: int = 1000) -> xr.DataT
     latent = np.log(fit.losses(fit.table))
     improper = [name for name, p in fit.spec.priors.items() if not p.proper]
     groups_of = [effects.level(name).column for name in fit.spec.effects]
-    known = [c for c in dict.fromkeys((*COVARIATES, *fit.columns, *groups_of)) if c in frame]
+    columns = [c for c in dict.fromkeys((*COVARIATES, *fit.columns, *groups_of)) if c in frame]
     observed = xr.DataArray(np.log(fit.table.loss), rows, ("row",))
     # Training rows without a label have the effect that was fitted to them, not a new one.
     replicated = latent + residual_draws(fit, frame, rng, training=True)
@@ -228,7 +228,7 @@ def to_datatree(fit: FittedLaw, *, seed: int = 0, prior: int = 1000) -> xr.DataT
         "log_likelihood": drawn(log_likelihood(fit)),
         "posterior_predictive": drawn(replicated),
         "observed_data": xr.Dataset({OBSERVED: observed}),
-        "constant_data": xr.Dataset({c: ("row", frame[c].to_numpy()) for c in known}, rows),
+        "constant_data": xr.Dataset({c: ("row", frame[c].to_numpy()) for c in columns}, rows),
     }
     if not improper:
         before, predictive = priors.draw(make_data(fit.spec, fit.table, at=fit.at), prior, rng)

@@ -7,7 +7,6 @@ variance between their means.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -66,7 +65,7 @@ def parts_of(fit: FittedLaw, frame: pd.DataFrame, kind: str, seed: int) -> dict[
     return parts
 
 
-def shares(members: Iterable[tuple[float, Mapping[str, Floats]]], index: Any) -> pd.DataFrame:
+def shares(members: Iterable[tuple[float, Mapping[str, Floats]]], index: pd.Index) -> pd.DataFrame:
     """`sd` of the log loss and the share of each of `PARTS`, a row for each row.
 
     Each member of a pool is its weight and its parts, (draws, rows). Rows are NaN where a loss is
@@ -78,20 +77,22 @@ def shares(members: Iterable[tuple[float, Mapping[str, Floats]]], index: Any) ->
             total = np.sum([*parts.values()], axis=0)
             centred, by = total - total.mean(0), dict.fromkeys(PARTS, np.zeros(total.shape[1]))
             for name, values in parts.items():
-                known = name if name in PARTS else "run"
-                by[known] = by[known] + ((values - values.mean(0)) * centred).mean(0)
+                source = name if name in PARTS else "run"
+                by[source] = by[source] + ((values - values.mean(0)) * centred).mean(0)
             weights.append(weight)
             totals.append(total.mean(0))
             covariances.append(by)
         shared = np.array(weights) / np.sum(weights)
-        found = {
+        variances = {
             name: sum(w * by[name] for w, by in zip(shared, covariances, strict=True))
             for name in PARTS
         }
         means = np.array(totals)
-        found["law"] = shared @ (means - shared @ means) ** 2
-        variance = np.sum([*found.values()], axis=0)
-        frame = pd.DataFrame({name: part / variance for name, part in found.items()}, index=index)
+        variances["law"] = shared @ (means - shared @ means) ** 2
+        variance = np.sum([*variances.values()], axis=0)
+        frame = pd.DataFrame(
+            {name: part / variance for name, part in variances.items()}, index=index
+        )
     frame.insert(0, "sd", np.sqrt(variance))
     frame.loc[~np.isfinite(variance)] = np.nan
     return frame
@@ -99,9 +100,9 @@ def shares(members: Iterable[tuple[float, Mapping[str, Floats]]], index: Any) ->
 
 def shares_table(frame: pd.DataFrame, labels: Mapping[str, Format] | None = None) -> Table:
     """The table of `shares`, without parts that no row has; `labels` are formats of others."""
-    known = [name for name in PARTS if frame[name].abs().gt(0).any()]
-    formats: dict[str, Format] = dict.fromkeys(known, percent)
+    sources = [name for name in PARTS if frame[name].abs().gt(0).any()]
+    formats: dict[str, Format] = dict.fromkeys(sources, percent)
     formats |= labels or {}
     formats["sd"] = lambda sd: f"{100 * sd:.2g} %"
-    columns = [c for c in frame if c in known or c not in PARTS]
+    columns = [c for c in frame if c in sources or c not in PARTS]
     return Table(frame[columns], "Where its uncertainty comes from", formats)
