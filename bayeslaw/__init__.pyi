@@ -31,7 +31,7 @@ from .evaluate.scores import compare as compare, score as score
 from .huber.point_fit import PointFit as PointFit, fit_huber as fit_huber
 from .inference.fitting import fit as fit, fit_map as fit_map, fit_pool as fit_pool
 from .inference.fitting import pymc_model as pymc_model
-from .inference.pools import Pool as Pool, StackedForecast as StackedForecast, load as load
+from .inference.pools import Pool as Pool, load as load
 from .inference.posterior import Posterior as Posterior
 from .inference.forecast import Forecast as Forecast
 from .laws.law import Law as Law

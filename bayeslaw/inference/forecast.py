@@ -112,13 +112,15 @@ class Forecast(Showing):
     kind : {"predictive", "latent"}
         Posterior predictive draws of a measured loss, or draws of the latent loss.
     convergence : Convergence
-        Convergence checks of the posterior. If they failed, every exported table has a column
-        `unconverged` with the reasons.
+        Convergence checks of the posterior, or of the first of a pool that failed them. If they
+        failed, every exported table has a column `unconverged` with the reasons.
     fits : mapping of label to Posterior
         The posteriors that the forecast was made from: one, by the name of its law, or those of a
         pool.
     seed : int
         Seed of the noise and of the random effects of new groups.
+    weights : mapping of label to float
+        Weights of the posteriors of a pool.
     """
 
     draws: xr.DataArray = field(repr=False)
@@ -128,6 +130,7 @@ class Forecast(Showing):
     convergence: Convergence
     fits: Mapping[str, FittedLaw] = field(default_factory=dict, repr=False, kw_only=True)
     seed: int = field(default=0, kw_only=True)
+    weights: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", int(self.seed))  # of NumPy, which files cannot hold
@@ -245,15 +248,11 @@ class Forecast(Showing):
         """
         if not self.fits:
             raise TableError("this forecast comes without its fits; forecast again from them.")
-        members = self._weighted()
+        members = [(self.weights.get(name, 1.0), fit) for name, fit in self.fits.items()]
         return shares(
             [(w, parts_of(fit, self.frame, self.kind, self.seed)) for w, fit in members],
             self.frame.index,
         )
-
-    def _weighted(self) -> list[tuple[float, FittedLaw]]:
-        """The fits with their weights."""
-        return [(1.0, fit) for fit in self.fits.values()]
 
     def to_frame(self, levels: Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
         """The rows of the forecast with their bands.

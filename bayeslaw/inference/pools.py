@@ -17,8 +17,7 @@ from bayeslaw.common.shown import Note, Showing, Shown
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference import storage
 from bayeslaw.inference.convergence import Convergence
-from bayeslaw.inference.fitted import FittedLaw
-from bayeslaw.inference.forecast import BAND_LEVELS, Forecast
+from bayeslaw.inference.forecast import Forecast
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.fits import BaseFit
 from bayeslaw.laws.law import Law
@@ -28,38 +27,6 @@ from bayeslaw.tables.validation import labels_of
 
 POOLS = {"adaptation": ("form1n", "transfer")}
 """Names of pools and their laws."""
-
-
-@dataclass(frozen=True)
-class StackedForecast(Forecast):
-    """A mixture of the forecasts of several laws.
-
-    Parameters
-    ----------
-    draws, frame, law, kind, convergence, fits, seed
-        As in `Forecast`; the coordinate `law` of dimension `draw` is the label of a draw's law, and
-        `convergence` that of the first law that failed its checks, if any.
-    parts, weights : mapping of label to Forecast, and to float
-        Forecasts of the laws with weight, and their weights.
-    """
-
-    parts: Mapping[str, Forecast] = field(repr=False)
-    weights: Mapping[str, float]
-
-    @property
-    def between(self) -> Floats:
-        """Weighted standard deviation of the laws' medians per row, nats per token."""
-        medians = np.stack([self.parts[name].median for name in self.weights])
-        weights = np.array(list(self.weights.values()))[:, None]
-        mean = (weights * medians).sum(0)
-        return np.asarray(np.sqrt((weights * (medians - mean) ** 2).sum(0)))
-
-    def _weighted(self) -> list[tuple[float, FittedLaw]]:
-        return [(weight, self.fits[name]) for name, weight in self.weights.items()]
-
-    def to_frame(self, levels: Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
-        """Like `Forecast.to_frame`, with the column `between`."""
-        return super().to_frame(levels).assign(between=self.between)
 
 
 @dataclass(frozen=True, repr=False)
@@ -211,8 +178,11 @@ class Pool(Showing, BaseFit):
 
     def forecast(
         self, table: Rows | pd.DataFrame, *, kind: str = "predictive", seed: int = 0
-    ) -> StackedForecast:
-        """Forecast the loss of each row by the mixture of the members; see `Posterior.forecast`."""
+    ) -> Forecast:
+        """Forecast the loss of each row by the mixture of the members; see `Posterior.forecast`.
+
+        The coordinate `law` of dimension `draw` is the label of a draw's member.
+        """
         fits, rows = self.members, self.rows(table, "grid")
         # Less than half a draw: a law that gets none need not converge, nor be forecast.
         least = 0.5 / min(fit.draws.sizes["draw"] for fit in fits.values())
@@ -237,7 +207,7 @@ class Pool(Showing, BaseFit):
         first = min(parts.values(), key=lambda part: part.convergence.ok)  # one that failed, if any
         if not self.accepts_beyond:
             warn_beyond(self.table, first.frame, self.about, rows.name)
-        return StackedForecast(
+        return Forecast(
             draws=xr.concat(taken, "draw", coords="minimal", compat="override", join="override"),
             frame=first.frame,
             law=" + ".join(f"{w:.2f} {n}" for n, w in zip(parts, share, strict=True)),
@@ -245,7 +215,6 @@ class Pool(Showing, BaseFit):
             convergence=first.convergence,
             fits={name: fits[name] for name in parts},
             seed=seed,
-            parts=parts,
             weights=dict(zip(parts, map(float, share), strict=True)),
         )
 
