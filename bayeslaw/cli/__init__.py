@@ -1,7 +1,5 @@
 from bayeslaw.cli import decisions as decisions
-from bayeslaw.cli import designs as designs
 from bayeslaw.cli import fits as fits
 from bayeslaw.cli import forecasts as forecasts
-from bayeslaw.cli import scores as scores
 from bayeslaw.cli.app import app as app
 from bayeslaw.cli.app import main as main

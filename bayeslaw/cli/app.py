@@ -13,17 +13,16 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn, get_args, get_origin
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from bayeslaw import __version__
-from bayeslaw.cli.helptexts import MARK, help_text
-from bayeslaw.cli.options import option
+from bayeslaw.cli.options import CONTEXT, option
 from bayeslaw.common.errors import BayeslawError, FitWarning, TableWarning, command_line
 from bayeslaw.common.formatting import jsonable
 from bayeslaw.common.progress import showing
@@ -76,20 +75,6 @@ def main() -> NoReturn:
         raise
 
 
-class _Command(TyperCommand):
-    """A command whose help has the texts of docstrings that its options name."""
-
-    def format_help(self, *args: Any) -> None:
-        for parameter in self.params:
-            text = getattr(parameter, "help", None) or ""
-            if text.startswith(MARK):
-                mark = text if len(text.split()) > 1 else f"{text} {parameter.name}"
-                # Without a METAVAR the help shows the values of an option by itself.
-                text = help_text(mark, values=parameter.metavar is not None)
-                parameter.help = text  # type: ignore[attr-defined]
-        super().format_help(*args)
-
-
 class _Group(TyperGroup):
     """Commands that report a user's mistake in one line."""
 
@@ -134,7 +119,7 @@ def command(*examples: str) -> Callable[[Command], Command]:
         label = "Example:" if len(examples) == 1 else "Examples:"
         lines = (f"  {line}" for example in examples for line in example.splitlines())
         text = "\n\n".join([inspect.cleandoc(function.__doc__ or ""), f"\b\n{label}"])
-        app.command(cls=_Command, help="\n".join([text, *lines]))(_with_options(function))
+        app.command(help="\n".join([text, *lines]))(_with_options(function))
         return function
 
     return register
@@ -142,35 +127,47 @@ def command(*examples: str) -> Callable[[Command], Command]:
 
 def _with_options(function: Command) -> Callable[..., int]:
     """Return a function of single options that prints the result, and returns the exit code."""
-    groups: dict[str, Any] = {}
-    options: list[Parameter] = []
-    own = inspect.signature(function).parameters.values()
-    for p in (*own, Parameter("printing", Parameter.KEYWORD_ONLY, annotation=Printing)):
-        if is_dataclass(p.annotation):
-            groups[p.name] = p.annotation
-            for f in fields(p.annotation):
-                options.append(p.replace(name=f.name, default=f.default, annotation=f.type))
+    own = [*inspect.signature(function).parameters.values()]
+    own.append(Parameter("printing", Parameter.KEYWORD_ONLY, annotation=Printing))
+    groups: dict[str, Any] = {p.name: p.annotation for p in own if is_dataclass(p.annotation)}
+    options = [Parameter("ctx", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    for p in own:
+        if p.name in groups:
+            options += [_declared(p, f.name, f.default, f.type) for f in fields(groups[p.name])]
         else:
-            options.append(p)
+            options.append(_declared(p, p.name, p.default, p.annotation))
 
     @wraps(function)
-    def run(**values: Any) -> int:
+    def run(ctx: typer.Context, **values: Any) -> int:
+        CONTEXT.set(ctx)
         for name, group in groups.items():
             values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
         printing = values.pop("printing")
         with _one_line_warnings() as said:
             with showing(True):
-                shown = function(**values)
-            result = shown if isinstance(shown, Result) else Result(shown)
+                found = function(**values)
+            result = found if isinstance(found, Result) else Result(found)
             of_result = result.shown.document.get("warnings", [])  # such as those of a report
             assert isinstance(of_result, list)
-            whole = result.shown.adding(warnings=[*of_result, *said])
-            show(function.__name__, replace(result, shown=whole), printing)
+            shown = result.shown.adding(warnings=[*of_result, *said])
+            show(function.__name__, shown, result.notes, printing)
         return result.code
 
     run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in options}
     return run
+
+
+def _declared(parameter: Parameter, name: str, default: Any, annotation: Any) -> Parameter:
+    """An option; one whose annotation has a function that parses it has text."""
+    if get_origin(annotation) is Annotated:
+        kind, parse = get_args(annotation)
+
+        def parsed(param: typer.CallbackParam, value: str | None) -> Any:
+            return get_origin(kind)() if value is None else parse(value, param.opts[0])
+
+        default.callback, annotation = parsed, str | None
+    return parameter.replace(name=name, default=default, annotation=annotation)
 
 
 @app.callback(invoke_without_command=True)
@@ -189,17 +186,17 @@ def bayeslaw(
         typer.echo(ctx.get_help())
 
 
-def show(command: str, result: Result, printing: Printing) -> None:
-    """Print the result of a command: to stdout, and its notes to stderr."""
-    document = result.shown.document
+def show(command: str, shown: Shown, notes: Sequence[str], printing: Printing) -> None:
+    """Print what a command shows: to stdout, and notes to stderr."""
+    document = shown.document
     if printing.json:
         whole = jsonable({"command": command, "version": __version__, **document})
         typer.echo(jsons.dumps(whole, allow_nan=False))  # what is not finite is null
         return
     width = shutil.get_terminal_size().columns
-    typer.echo(result.shown.text(width, sys.stdout.isatty(), printing.verbose))
+    typer.echo(shown.text(width, sys.stdout.isatty(), printing.verbose))
     out = document.get("out")
-    for text in (*([f"wrote {out}"] if out else []), *result.notes):
+    for text in (*([f"wrote {out}"] if out else []), *notes):
         note(text)
 
 

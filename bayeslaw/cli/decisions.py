@@ -1,66 +1,58 @@
-"""Commands that derive numbers and plans from saved fits: ``derive | recipes | plan``."""
+"""Commands that derive numbers and plans from saved fits: ``derive | recipes | plan | anchors``."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli import parsing
 from bayeslaw.cli.app import Result, command
-from bayeslaw.cli.options import argument, as_in, option, output
+from bayeslaw.cli.options import argument, as_in, option, output, query
+from bayeslaw.cli.parsing import Covariates, Levels, Numbers
+from bayeslaw.cli.sources import beside, save_figure, save_frame
 from bayeslaw.common.errors import BayeslawError, TableError
 from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import Note, Shown
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 @dataclass(frozen=True)
-class Numbers(opt.Group):
+class Asked:
     """The numbers to derive, beside the floor."""
 
-    flops: str | None = option("Budgets: compute-optimal N, D and loss.", metavar="FLOPS,...")
-    loss: str | None = option("Losses: FLOPs to reach each, split optimally.", metavar="NATS,...")
+    flops: Numbers = option("Budgets: compute-optimal N, D and loss.", metavar="FLOPS,...")
+    loss: Numbers = option("Losses: FLOPs to reach each, split optimally.", metavar="NATS,...")
     against: Path | None = option("Posterior of a recipe: multiplier over it, at each --loss.")
-    at: str | None = option(
+    at: Covariates = option(
         'Rows of local exponents: "params=1e9 tokens=1e10"; other covariates of --flops.',
         metavar="SPEC",
     )
-    span: float = as_in("derive.compute_optimal", default=10.0)
-    search: str | None = as_in("derive.compute_optimal", metavar="LOW,HIGH")
+    span: float = as_in("derive.compute_optimal.span", default=10.0)
+    search: parsing.Range = as_in("derive.compute_optimal.search", metavar="LOW,HIGH")
 
     def __post_init__(self) -> None:
-        """Raise `BayeslawError` for what cannot be read, or is of no use by itself."""
-        if self.place and not (self.flops or self.loss or self.place.keys() & {"params", "tokens"}):
+        """Raise `BayeslawError` for options that are of no use by themselves."""
+        if self.at and not (self.flops or self.loss or self.at.keys() & {"params", "tokens"}):
             raise BayeslawError("--at needs params and tokens, or --flops or --loss.")
-        if self.against and not self.losses:
+        if self.against and not self.loss:
             raise BayeslawError("--against compares FLOPs to reach a loss; give --loss.")
-        parsing.numbers(self.search, "--search", "write it as 1,1000", size=2)
-
-    @property
-    def budgets(self) -> list[float]:
-        return parsing.numbers(self.flops, "--flops")
-
-    @property
-    def losses(self) -> list[float]:
-        return parsing.numbers(self.loss, "--loss")
-
-    @property
-    def place(self) -> dict[str, Any]:
-        return parsing.covariates(self.at, "--at")
 
     def fixed(self, law: "bl.Law") -> dict[str, Any]:
         """The range that is searched, and values of the covariates besides N and D."""
-        fixed: dict[str, Any] = {"search": tuple(parsing.numbers(self.search, "--search")) or None}
-        for name, values in self.place.items():
+        fixed: dict[str, Any] = {"search": tuple(self.search) or None}
+        for name, values in self.at.items():
             if name in ("replay", "ptpp", *law.declared):
                 if len(values) != 1:
                     raise BayeslawError(f"--at: give one value of {name}, such as {name}=1e9.")
                 (fixed[name],) = values
         return fixed
 
-    def of(
+    def derived(
         self, fit: "bl.Posterior", other: "bl.Posterior | None"
     ) -> "dict[str, bl.derive.Derived]":
         """The numbers of a fit, some of them compared with an `other` one."""
@@ -68,17 +60,16 @@ class Numbers(opt.Group):
 
         ask, fixed = bl.derive, self.fixed(fit.law)
         derived = {"floor": ask.floor(fit)}
-        if self.budgets:
-            optimum = ask.compute_optimal(fit, self.budgets, span=self.span, **fixed)
+        if self.flops:
+            optimum = ask.compute_optimal(fit, self.flops, span=self.span, **fixed)
             derived["compute_optimal"] = optimum
         if other is not None:
-            search = fixed["search"]
-            multiplier = ask.compute_multiplier(fit, other, self.losses, search=search)
+            multiplier = ask.compute_multiplier(fit, other, self.loss, search=fixed["search"])
             derived["compute_multiplier"] = multiplier
-        elif self.losses:
-            derived["flops_to_reach"] = ask.flops_to_reach(fit, self.losses, **fixed)
-        if self.place.keys() & {"params", "tokens"}:
-            rows = bl.grid(**self.place)
+        elif self.loss:
+            derived["flops_to_reach"] = ask.flops_to_reach(fit, self.loss, **fixed)
+        if self.at.keys() & {"params", "tokens"}:
+            rows = bl.grid(**self.at)
             derived["local_exponents"] = ask.local_exponents(fit, rows)
             if fit.law.step(Tuning):
                 derived["best_rate"] = ask.best_rate(fit, rows)
@@ -93,8 +84,10 @@ class Numbers(opt.Group):
 def derive(
     *,
     posterior: Path = opt.SAVED,
-    asked: Numbers,
-    levels: str = as_in("derive.Derived.to_frame", default="0.5,0.8,0.9", metavar="P,..."),
+    asked: Asked,
+    levels: Levels = as_in(
+        "derive.Derived.to_frame.levels", default="0.5,0.8,0.9", metavar="P,..."
+    ),
     out: Path | None = output("File for all intervals, .csv or .parquet.", *opt.TABLES),
     figure: Path | None = output(
         "Draw isoFLOP curves of --flops and the compute-optimal frontier.", *opt.FIGURES
@@ -111,25 +104,22 @@ def derive(
     """
     import pandas as pd
 
-    probabilities = parsing.band_levels(levels)
-    if figure is not None and not asked.budgets:
+    if figure is not None and not asked.flops:
         raise BayeslawError("--figure draws the split of budgets; give --flops.")
     fit = _accepted(posterior, allow_unconverged)
     other = None if asked.against is None else _accepted(asked.against, allow_unconverged)
-    derived = asked.of(fit, other)
+    derived = asked.derived(fit, other)
     _refuse_far(derived, beyond_evidence)
-    opt.save_figure(
-        figure, lambda: bl.plots.compute_optimal(fit, asked.budgets, **asked.fixed(fit.law))
-    )
-    frames = [of.to_frame(probabilities).assign(derived=name) for name, of in derived.items()]
-    opt.save_frame(out, pd.concat(frames, ignore_index=True))
+    save_figure(figure, lambda: bl.plots.compute_optimal(fit, asked.flops, **asked.fixed(fit.law)))
+    frames = [of.to_frame(levels).assign(derived=name) for name, of in derived.items()]
+    save_frame(out, pd.concat(frames, ignore_index=True))
     whole, document = Shown(), {}
     for name, numbers in derived.items():
-        shown = numbers.shown(probabilities)
+        shown = numbers.shown(levels)
         document[name] = dict(shown.document)
         blocks = [b for b in shown.blocks if not (isinstance(b, Note) and b.level == "refuse")]
         whole += Shown("", [Note(shown.title), *blocks])
-    return opt.beside(fit, whole).adding(levels=probabilities, derived=document, out=out)
+    return beside(fit, whole).adding(levels=levels, derived=document, out=out)
 
 
 def _accepted(posterior: Path, unconverged: bool) -> "bl.Posterior":
@@ -146,9 +136,9 @@ def _accepted(posterior: Path, unconverged: bool) -> "bl.Posterior":
 def recipes(
     *,
     posteriors: list[Path] = argument("A posterior for each recipe, of losses on the same data."),
-    flops: str | None = as_in("compare_recipes", metavar="FLOPS,..."),
-    at: str | None = option('Rows: "params=6.9e9 tokens=1.4e11".', metavar="SPEC"),
-    level: float = as_in("Recipes.to_frame", default=0.9),
+    flops: Numbers = as_in("compare_recipes.flops", metavar="FLOPS,..."),
+    at: Covariates = option('Rows: "params=6.9e9 tokens=1.4e11".', metavar="SPEC"),
+    level: float = as_in("Recipes.to_frame.level", default=0.9),
     out: Path | None = output("File for the table, .csv or .parquet.", *opt.TABLES),
     allow_unconverged: bool = opt.UNCONVERGED,
     beyond_evidence: bool = opt.BEYOND_EVIDENCE,
@@ -161,10 +151,10 @@ def recipes(
     if len({path.stem for path in posteriors}) < len(posteriors):
         raise BayeslawError("two posteriors have the same file name; rename one.")
     fits = {path.stem: _accepted(path, allow_unconverged) for path in posteriors}
-    rows = bl.grid(**parsing.covariates(at, "--at")) if at else None
-    compared = bl.compare_recipes(fits, rows, flops=parsing.numbers(flops, "--flops") or None)
+    rows = bl.grid(**at) if at else None
+    compared = bl.compare_recipes(fits, rows, flops=flops or None)
     _refuse_far({"recipes": compared}, beyond_evidence)
-    opt.save_frame(out, compared.to_frame(level))
+    save_frame(out, compared.to_frame(level))
     return compared.shown(level).adding(out=out)
 
 
@@ -180,94 +170,91 @@ def _refuse_far(
             raise TableError(reason)
 
 
+# -- plans ----------------------------------------------------------------------------------------
+
+
+def baseline_of(text: str, option: str) -> list[float]:
+    """Parse a loss, or a loss and its standard deviation."""
+    loss_and_sd = parsing.numbers(text, option, "write it as 2.05 or 2.05,0.01")
+    if len(loss_and_sd) > 2:
+        raise BayeslawError(f"{option} {text}: give a loss, or a loss and its sd.")
+    return loss_and_sd
+
+
+def choice_of(text: str, option: str) -> list[float]:
+    """Parse a budget and a replay ratio."""
+    atpp, replay = parsing.numbers(text, option, "write it as 8,.3", size=2)
+    if not (0 < atpp < math.inf and 0 <= replay <= 1):
+        raise BayeslawError(f"{option} {text}: give numbers such as 8,.3.")
+    return [atpp, replay]
+
+
 @dataclass(frozen=True)
-class Limits(opt.Group):
+class Limits:
     """The fits, the model, its stage, the limits and what is searched."""
 
     target: Path | None = option("Posterior of the target domain.", metavar="POSTERIOR")
     source: Path | None = option("Posterior of the source domain.", metavar="POSTERIOR")
     example: Literal["paper"] | None = option("Plan the paper's use case on its synthetic world.")
-    params: float | None = as_in("plan")
-    ptpp: float | None = as_in("plan")
-    max_loss: float | None = as_in("plan", metavar="LOSS")
-    max_forgetting: float | None = as_in("plan", metavar="RISE")
-    baseline: str | None = as_in("plan", metavar="LOSS[,SD]")
-    base: str | None = as_in("plan", metavar="LABEL|new")
-    unique_tokens: float | None = as_in("plan")
-    relative: bool = as_in("plan", "relative", "--relative/--absolute", default=True)
-    atpp: float | None = as_in("plan", metavar="ATPP")
-    confidence: float = as_in("plan", default=parsing.CONFIDENCE)
-    replay: str | None = as_in("plan", "replay_grid", metavar="RATIO,...")
+    params: float | None = as_in("plan.params")
+    ptpp: float | None = as_in("plan.ptpp")
+    max_loss: float | None = as_in("plan.max_loss", metavar="LOSS")
+    max_forgetting: float | None = as_in("plan.max_forgetting", metavar="RISE")
+    baseline: Annotated[list[float], baseline_of] = as_in("plan.baseline", metavar="LOSS[,SD]")
+    base: str | None = as_in("plan.base", metavar="LABEL|new")
+    unique_tokens: float | None = as_in("plan.unique_tokens")
+    relative: bool = as_in("plan.relative", "--relative/--absolute", default=True)
+    atpp: float | None = as_in("plan.atpp", metavar="ATPP")
+    confidence: float = as_in("plan.confidence", default=parsing.CONFIDENCE)
+    replay: parsing.Ratios = as_in("plan.replay_grid", metavar="RATIO,...")
 
-    def check(self, backtest: Path | None) -> None:
+    def check(self) -> None:
         """Refuse options beside --example; without it, name those that a plan needs."""
         if self.example is not None:
-            others = self.changed("example", "relative", "confidence", "replay")
-            opt.refuse("on --example", **others, backtest=backtest, absolute=not self.relative)
+            others = opt.names_of(Limits, "example", "relative", "confidence", "replay")
+            opt.refuse("on --example", *others, "backtest")
+            if not self.relative:
+                raise BayeslawError("--absolute has no effect on --example.")
             return
-        needed = ("target", "source", *(parsing.NEEDED if self.atpp is None else ("params",)))
+        needed = ["target", "source", "params"]
+        needed += ["max_loss", "max_forgetting"] if self.atpp is None else []
         if missing := [name for name in needed if getattr(self, name) is None]:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
             raise BayeslawError(f"a plan needs {options} (or --example paper).")
 
-    def check_explored(self) -> None:
-        """Raise `BayeslawError` if the page to explore the plan cannot be made."""
-        from bayeslaw.reporting.pages import check_plotly
-
-        if self.atpp is not None:
-            raise BayeslawError("--explore shows budgets to choose from; leave out --atpp.")
-        check_plotly()
-
     def planned(self, seed: int, **accepted: Any) -> "tuple[bl.Plan, bl.LossTable | None]":
         """The plan, and the rows of the target, which the example has none of."""
-        ratios = parsing.numbers(self.replay, "--replay", "write it as 0.3 or 0.1,0.2")
         search: dict[str, Any] = {"confidence": self.confidence, "seed": seed}
-        search |= {"replay_grid": ratios or None}
+        search |= {"replay_grid": self.replay or None}
         if self.example is not None:
             return bl.plan_example(**search, **accepted), None
-        own = ("target", "source", "example", "replay")
-        limits = {name: value for name, value in vars(self).items() if name not in own}
-        limits["baseline"] = None if self.baseline is None else _baseline(self.baseline)
-        target, source = (
-            bl.load(getattr(self, name)).accepted(**accepted) for name in ("target", "source")
-        )
-        return bl.plan(target=target, source=source, **limits | search), target.table
-
-
-def _baseline(text: str) -> float | tuple[float, float]:
-    """Parse a baseline: a loss, or a loss and its standard deviation."""
-    loss, *sd = parsing.numbers(text, "--baseline", "write it as 2.05 or 2.05,0.01")
-    if len(sd) > 1:
-        raise BayeslawError(f"--baseline {text}: give a loss, or a loss and its sd.")
-    return (loss, sd[0]) if sd else loss
+        names = opt.names_of(Limits, "target", "source", "example", "replay")
+        limits: dict[str, Any] = {name: getattr(self, name) for name in names}
+        limits |= search | {"baseline": self.baseline or None}
+        files = (str(self.target), str(self.source))
+        target, source = (bl.load(file).accepted(**accepted) for file in files)
+        return bl.plan(target=target, source=source, **limits), target.table
 
 
 @dataclass(frozen=True)
-class Choices(opt.Group):
+class Choices:
     """Choices to judge beside the plan."""
 
     max_tokens: float | None = option(
         "Cap on tokens; shows the best choice under it as well.", callback=opt.positive
     )
     max_flops: float | None = option("Cap on FLOPs, 6 N D.", callback=opt.positive)
-    at: str | None = option(
+    at: Annotated[list[float], choice_of] = option(
         "A budget and a replay ratio of your own, to judge as well.", metavar="ATPP,REPLAY"
     )
-
-    def check(self) -> list[float]:
-        """The user's own choice, if there is one."""
-        own = parsing.numbers(self.at, "--at", "write it as 8,.3", size=2)
-        if own and not (0 < own[0] < math.inf and 0 <= own[1] <= 1):
-            raise BayeslawError(f"--at {self.at}: give numbers such as 8,.3.")
-        return own
 
     def shown(self, plan: "bl.Plan") -> Shown:
         """The user's own choice, and the best one under a cap."""
         from bayeslaw.planning.result import choice_table, fields
 
         shown = Shown()
-        if own := self.check():
-            choice = plan.at(atpp=own[0], replay=own[1])
+        if self.at:
+            choice = plan.at(atpp=self.at[0], replay=self.at[1])
             table = choice_table({"yours": choice}, "Your choice")
             shown += Shown("", [table], {"at": fields(choice)})
         if self.max_tokens is not None or self.max_flops is not None:
@@ -275,9 +262,8 @@ class Choices(opt.Group):
             likeliest = plan.within(**cap)
             named = {"tokens": count(cap["tokens"]), "FLOPs": f"{cap['flops']:.3g}"}
             caps = " and ".join(f"{v} {n}" for n, v in named.items() if cap[n.lower()] < math.inf)
-            table = choice_table(
-                {"likeliest": likeliest}, f"Under a cap of {caps}: largest P(both)"
-            )
+            title = f"Under a cap of {caps}: largest P(both)"
+            table = choice_table({"likeliest": likeliest}, title)
             shown += Shown("", [table], {"cap": cap, "within": fields(likeliest)})
         return shown
 
@@ -308,22 +294,24 @@ def plan(
     Exits with 1 if the limits are met only farther from the fitted rows than bands were ever
     tested, and refuses a plan twice as far; --beyond-evidence accepts both.
     """
-    choices.check()
+    limits.check()
     tested = None if backtest is None else bl.read_backtest(backtest)
-    limits.check(backtest)
     if explore is not None:
-        limits.check_explored()
+        from bayeslaw.reporting.pages import check_plotly
+
+        if limits.atpp is not None:
+            raise BayeslawError("--explore shows budgets to choose from; leave out --atpp.")
+        check_plotly()
     accepted = {"unconverged": allow_unconverged, "beyond_evidence": beyond_evidence}
     planned, rows = limits.planned(seed, **accepted)
-    chosen, quoted = planned.chosen, None
+    shown = planned.shown().adding(backtest=None) + choices.shown(planned)
+    chosen = planned.chosen
     if tested is not None and rows is not None and chosen.tokens < math.inf:
         run = planned.run.row.assign(tokens=chosen.tokens, replay=chosen.replay)
         quoted = tested.looking(rows, run)
-    opt.save_figure(figure, lambda: bl.plots.plan_landscape(planned))
+        shown = (shown + Shown(blocks=[quoted])).adding(backtest=quoted)
+    save_figure(figure, lambda: bl.plots.plan_landscape(planned))
     notes = [] if explore is None else _explored(planned, explore)
-    shown = planned.shown().adding(backtest=quoted) + choices.shown(planned)
-    if quoted is not None:
-        shown += Shown(blocks=[quoted])
     shown = shown.adding(out=figure, page=None if notes else explore)
     near = beyond_evidence or planned.status != "feasible, beyond the evidence"
     return Result(shown, notes, 2 if notes else 0 if near else 1)
@@ -336,3 +324,63 @@ def _explored(plan: "bl.Plan", page: Path) -> list[str]:
     except BayeslawError as error:
         return [f"error: {page} is not written: {error}"]
     return []
+
+
+# -- the next runs --------------------------------------------------------------------------------
+
+ROWS = "TABLE_OR_GRID"
+
+
+@command(
+    """bayeslaw anchors fit.nc --k 4 \\
+    --candidates "params=241e6,517e6 tokens=1e9,1e10 replay=.1,.5 ptpp=279" \\
+    --targets "params=8.1e9 tokens=1e10,1e11 replay=.1,.5 ptpp=279\"""",
+    "bayeslaw anchors fit.nc --candidates pool.csv --targets goals.csv --budget 1e20",
+)
+def anchors(
+    *,
+    posterior: Path = opt.SAVED,
+    candidates: str = option(
+        "Rows that can be measured; rows of one `run` are its checkpoints.",
+        default=...,
+        metavar=ROWS,
+    ),
+    targets: str = option(
+        "Target rows: those whose losses are to be forecast.", default=..., metavar=ROWS
+    ),
+    where: str | None = query("Candidates to use; all others are ignored."),
+    aim: str | None = query("Targets to use; all others are ignored."),
+    k: int | None = option("Number of runs.", min=1),
+    budget: float | None = option("Most FLOPs for all runs."),
+    cost: str = option(
+        "flops (6 N D and each new base's pre-training), adaptation (6 N D), or a column.",
+        default="flops",
+    ),
+    out: Path | None = output("Write the rows to measure (CSV or Parquet).", *opt.TABLES),
+    allow_unconverged: bool = opt.UNCONVERGED,
+    seed: int = opt.SEED,
+) -> Shown:
+    """Choose which runs to buy next.
+
+    Draws runs at random, and predicts the posterior standard deviation of the forecast after each,
+    so that you can stop where a further run is too expensive.
+    """
+    if k is None and budget is None:
+        raise BayeslawError("say how many runs (--k) or what they may cost (--budget).")
+    pool = _rows(candidates, "--candidates", where)
+    target_rows = _rows(targets, "--targets", aim)
+    fitted = bl.load(posterior).accepted(unconverged=allow_unconverged)
+    chosen = bl.choose_anchors(fitted, pool, target_rows, k=k, budget=budget, cost=cost, seed=seed)
+    save_frame(out, chosen.frame)
+    return beside(fitted, chosen.shown()).adding(out=out, seed=seed)
+
+
+def _rows(text: str, option: str, where: str | None) -> "pd.DataFrame":
+    """Rows of a table, or of a grid such as ``"params=1e9 tokens=1e9,1e10"``."""
+    from bayeslaw.tables.table import read_frame, rows_of
+
+    if "=" in text and not Path(text).is_file():
+        return opt.of_grid(parsing.covariates(text, option), option).query(where).frame
+    frame = rows_of(read_frame(text), text).frame
+    frame = frame[frame["tokens"] > 0] if "tokens" in frame else frame
+    return bl.LossTable(frame, text).query(where).frame

@@ -3,18 +3,19 @@
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
-
-import typer
+from typing import TYPE_CHECKING, Any, Literal
 
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli import parsing, sources
 from bayeslaw.cli.app import Result, command
-from bayeslaw.cli.options import argument, as_in, option, output
+from bayeslaw.cli.options import CONTEXT, argument, as_in, option, output
 from bayeslaw.common.errors import BayeslawError, FileError
 from bayeslaw.common.files import atomic_write
 from bayeslaw.common.shown import SYNTHETIC, Block, Detail, Note, Shown
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 WRITTEN = {
     "losses.csv": "data/delphi/isotoken.csv",
@@ -64,7 +65,7 @@ def simulate(
 
     world = bl.paper_world()
     table = world.table(None if domain == "both" else domain, seed=seed, noise=noise)
-    opt.save_frame(out, pd.concat([table.frame, table.baselines], ignore_index=True))
+    sources.save_frame(out, pd.concat([table.frame, table.baselines], ignore_index=True))
     counts = {"rows": len(table) + len(table.baselines), "baselines": len(table.baselines)}
     blocks: list[Block] = [
         Note(SYNTHETIC, "synthetic"),
@@ -106,7 +107,7 @@ def fit(
         )
     rows = choice.table(table, choice.source_table).training(choice.train)
     fitted = sources.fit_table(sources.required(choice.law, rows), rows, fitting)
-    shown, head = fitted.shown(), opt.brief(fitted)
+    shown, head = fitted.shown(), sources.brief(fitted)
     parameters = shown.blocks[len(head.blocks) :]
     # Of a fit that is saved the parameters are in the file.
     parameters = parameters if out is None else [Detail(block) for block in parameters]  # type: ignore[arg-type]
@@ -166,47 +167,54 @@ def check(
     if choice.test or choice.rows or choice.grid or (choice.train and not saved):
         fitted, rows = sources.fit_or_load(source, choice, sampling)
     elif saved:
-        fitted = sources.load(source, choice, sampling)
+        fitted = sources.load(source, choice, sampling=sampling)
     else:
         table = choice.table(source, choice.source_table)
         fitted = sources.fit_table(sources.required(choice.law, table), table, sampling)
     assert not isinstance(fitted, bl.PointFit)
     checked = bl.check(fitted.accepted(beyond_evidence=beyond_evidence), rows, seed=sampling.seed)
-    shown = opt.beside(fitted, checked.shown(), choice, rows)
+    shown = sources.beside(fitted, checked.shown(), choice, rows)
     return Result(shown, code=int(SEVERITIES.index(checked.level) >= SEVERITIES.index(fail_on)))
 
 
 @dataclass(frozen=True)
-class Sections(opt.Group):
+class Sections:
     """Sections of a report that need more fits."""
 
-    compare: str | None = option(
+    compare: parsing.Laws = option(
         "Laws to compare on the same rows, such as form1,form2,dcpt.", metavar="LAWS"
     )
-    compare_method: Literal["huber", "nuts"] = as_in("compare", "method", default="huber")
-    plan: str | None = option(
+    compare_method: Literal["huber", "nuts"] = as_in("compare.method", default="huber")
+    plan: parsing.Limits = option(
         f'Limits of a plan, the last two optional: "{parsing.PLAN}".', metavar="LIMITS"
     )
     plan_source: Path | None = option("For --plan: posterior of the source domain.")
 
-    def laws(self, source: Path, choice: opt.Selection) -> "list[bl.Law]":
-        """The laws to compare."""
-        if self.compare is None:
-            return []
-        if sources.is_posterior(source) or choice.rows is not None or choice.grid is not None:
+    def check(self, source: Path, choice: opt.Selection) -> None:
+        """Raise `BayeslawError` for sections that cannot be made."""
+        if self.compare and (sources.is_posterior(source) or choice.rows or choice.grid):
             raise BayeslawError("--compare needs a table with --train and --test rows.")
-        return [bl.load_law(name) for name in parsing.names(self.compare, "--compare", "law")]
+        for law in self.compare:
+            bl.load_law(law)
+        if bool(self.plan) != (self.plan_source is not None):
+            raise BayeslawError("--plan and --plan-source go together.")
 
     def other(self, unconverged: bool) -> "bl.Posterior | bl.Pool | None":
         """The posterior of the source domain, for a plan."""
-        if (self.plan is None) != (self.plan_source is None):
-            raise BayeslawError("--plan and --plan-source go together.")
-        if self.plan is None or self.plan_source is None:
+        if self.plan_source is None:
             return None
-        parsing.limits_of(self.plan)
         other = bl.load(self.plan_source).accepted(unconverged=unconverged, beyond_evidence=True)
         other.require_converged()
         return other
+
+    def compared(
+        self, table: "bl.LossTable", sampling: opt.Sampling, **split: Any
+    ) -> "pd.DataFrame":
+        """Scores of the laws; a Huber fit takes the threshold and the seed alone."""
+        used = sampling.settings()
+        if self.compare_method == "huber":
+            used = {"delta": sampling.delta, "seed": sampling.seed}
+        return bl.compare(table, laws=self.compare, method=self.compare_method, **used, **split)
 
 
 @command(
@@ -219,7 +227,6 @@ class Sections(opt.Group):
 )
 def report(
     *,
-    ctx: typer.Context,
     source: Path = opt.SOURCE,
     choice: opt.Selection,
     sections: Sections,
@@ -234,33 +241,22 @@ def report(
     forecasts --rows or --grid. Where rows have a measured loss, the forecast is checked against it.
     With --plan the fit is that of the target domain, and the page has a section on the plan.
     """
-    laws, other = sections.laws(source, choice), sections.other(allow_unconverged)
+    sections.check(source, choice)
+    other = sections.other(allow_unconverged)
     tested = None if backtest is None else bl.read_backtest(backtest)
     fitted, rows = sources.fit_or_load(source, choice, sampling)
     assert not isinstance(fitted, bl.PointFit)
     fitted = fitted.accepted(unconverged=allow_unconverged)
-    split: dict[str, Any] = {"train": choice.train, "test": choice.test}
-    planned = comparison = None
+    seed, plan, comparison = sampling.seed, None, None
     if other is not None:
         target = fitted.accepted(beyond_evidence=True)
-        limits = parsing.limits_of(str(sections.plan))
-        planned = bl.plan(target=target, source=other, seed=sampling.seed, **limits)
-    if laws:
-        table, method = choice.table(source, choice.source_table), sections.compare_method
-        used = sampling.settings().items()
-        settings = {name: v for name, v in used if method == "nuts" or name in ("delta", "seed")}
-        settings |= {"unconverged": allow_unconverged} | split
-        comparison = bl.compare(table, laws=laws, method=method, **settings)
-    page = bl.report(
-        fitted,
-        rows,
-        comparison=comparison,
-        plan=planned,
-        backtest=tested,
-        command=ctx.obj,
-        **split,
-        seed=sampling.seed,
-    )
+        plan = bl.plan(target=target, source=other, seed=seed, **sections.plan)
+    split: dict[str, Any] = {"train": choice.train, "test": choice.test}
+    if sections.compare:
+        table = choice.table(source, choice.source_table)
+        comparison = sections.compared(table, sampling, unconverged=allow_unconverged, **split)
+    more: dict[str, Any] = {"comparison": comparison, "plan": plan, "backtest": tested}
+    page = bl.report(fitted, rows, **split, **more, command=CONTEXT.get().obj, seed=seed)
     page.write(out)
-    shown = opt.beside(fitted, page.shown(), choice, rows)
-    return shown.adding(plan=None if planned is None else planned.to_dict(), out=out)
+    shown = sources.beside(fitted, page.shown(), choice, rows)
+    return shown.adding(plan=None if plan is None else plan.to_dict(), out=out)

@@ -1,4 +1,7 @@
-"""Commands that forecast: ``forecast | running | register | verify | accuracy``."""
+"""Commands that forecast and score.
+
+``forecast | running | register | verify | accuracy | backtest | score | compare``
+"""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -6,52 +9,52 @@ from typing import Any, Literal
 
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
-from bayeslaw.cli import parsing, sources
+from bayeslaw.cli import sources
 from bayeslaw.cli.app import command
 from bayeslaw.cli.options import argument, as_in, option, output, query
+from bayeslaw.cli.parsing import Covariates, Laws, Levels, Numbers
 from bayeslaw.common.defaults import COVARIATE_TOLERANCE
 from bayeslaw.common.errors import TableError
-from bayeslaw.common.shown import Shown
+from bayeslaw.common.shown import SYNTHETIC, Note, Shown
 
-DEFAULT_LEVELS = "0.5,0.9"
-LEVELS = as_in("Forecast.shown", default=DEFAULT_LEVELS, metavar="P,...")
+LEVELS = as_in("Forecast.shown.levels", default="0.5,0.9", metavar="P,...")
+DISCREPANCIES = ("none", "curvature", "walk", "trend", "adaptation")
+"""Names of rivals in a backtest; any other rival is a law."""
 
 
 @dataclass(frozen=True)
-class Bands(opt.Group):
+class Bands:
     """What is shown and written of a forecast."""
 
-    levels: str = LEVELS
+    levels: Levels = LEVELS
     kind: Literal["predictive", "latent"] = option(
         "Posterior predictive, or latent loss without noise.", default="predictive"
     )
-    why: bool = as_in("Forecast.shown", "why", "--why", default=False)
+    why: bool = as_in("Forecast.shown.why", "--why", default=False)
     out: Path | None = output("Write the bands (CSV or Parquet).", *opt.TABLES)
     figure: Path | None = output("Draw the forecast (PNG, PDF or SVG).", *opt.FIGURES)
 
-    def check(self, fitting: opt.Fitting, **others: object) -> None:
-        """Raise `BayeslawError` for options that cannot be read, or have no effect on the fit."""
-        parsing.band_levels(self.levels)
+    def check(self, fitting: opt.Fitting) -> None:
+        """Raise `BayeslawError` for options that have no effect on the fit."""
         if fitting.method != "nuts":
-            opt.refuse(f"on --method {fitting.method}", **self.changed("out", "figure"), **others)
+            opt.refuse(f"on --method {fitting.method}", "levels", "kind", "why", "backtest")
 
     def forecast(self, fitted: sources.Fitted, rows: "bl.LossTable", fitting: opt.Fitting) -> Shown:
         """Forecast the rows; write and draw what was asked for."""
         from bayeslaw.evaluate.scores import shown_scores
         from bayeslaw.huber.point_fit import shown_points
 
-        opt.save_figure(self.figure, lambda: bl.plots.forecast(fitted, rows, seed=fitting.seed))
-        predicted: Any
+        sources.save_figure(self.figure, lambda: bl.plots.forecast(fitted, rows, seed=fitting.seed))
+        predicted: bl.Forecast | bl.PointFit
         if isinstance(fitted, bl.PointFit):
             predicted, points = fitted, fitted.forecast(rows)
-            opt.save_frame(self.out, points)
+            sources.save_frame(self.out, points)
             shown = shown_points(points, fitted.columns).adding(**fitting.document())
         else:
-            levels = parsing.band_levels(self.levels)
             predicted = fitted.forecast(rows, kind=self.kind, seed=fitting.seed)
             if self.out is not None:
-                predicted.write(self.out, levels)
-            shown = predicted.shown(levels, why=self.why)
+                predicted.write(self.out, self.levels)
+            shown = predicted.shown(self.levels, why=self.why)
         whole = _titled(shown, rows).adding(out=self.out)
         if "loss" in rows.frame:
             return whole + shown_scores(bl.score(predicted, rows))
@@ -89,7 +92,7 @@ def forecast(
     as bands were ever tested are refused. A point fit (--method huber or map) has no bands; where
     starts with the same objective forecast different losses, their range is shown.
     """
-    bands.check(fitting, backtest=backtest)
+    bands.check(fitting)
     tested = None if backtest is None else bl.read_backtest(backtest)
     fitted, rows = sources.fit_or_load(source, choice, fitting, near=not beyond_evidence)
     # Rows too far out were refused above.
@@ -99,7 +102,7 @@ def forecast(
         assert fitted.table is not None  # it is a posterior
         quoted = tested.looking(fitted.table, rows.frame)
         whole += Shown(blocks=[quoted], document={"backtest": quoted})
-    return opt.beside(fitted, whole, choice, rows)
+    return sources.beside(fitted, whole, choice, rows)
 
 
 @command("bayeslaw running finished.csv run.csv --law chinchilla --grid tokens=1e11")
@@ -107,7 +110,7 @@ def running(
     *,
     finished: Path = argument("Loss table of finished runs."),
     run: Path = argument("Loss table of the run so far."),
-    grid: str = option(
+    grid: Covariates = option(
         'Where the run ends: "tokens=1e11", and columns that differ from its rows so far.',
         metavar="SPEC",
         default=...,
@@ -124,15 +127,14 @@ def running(
     effect of the run. It is annealed and the rows so far are not, unless a column says so.
     """
     bands.check(fitting)
-    ends = opt.grid_or_file("--grid", grid)
     table = choice.table(finished, choice.source_table).training(choice.train)
-    law = sources.required(choice.law, table)
+    law, ends = sources.required(choice.law, table), opt.of_grid(grid, "--grid")
     table, rows = going_on(table, choice.table(run, choice.source_table), ends)
     near = not beyond_evidence
     rows = sources.checked(rows, sources.laws_of(law, table), table, near=near)
     fitted = sources.fit_table(law, table, fitting)
     fitted = fitted.accepted(unconverged=allow_unconverged, beyond_evidence=True)
-    return opt.beside(fitted, bands.forecast(fitted, rows, fitting), rows=rows)
+    return sources.beside(fitted, bands.forecast(fitted, rows, fitting), rows=rows)
 
 
 def going_on(
@@ -179,10 +181,10 @@ class OfSaved(opt.Rows):
     beyond_evidence: bool = opt.BEYOND_EVIDENCE
     seed: int = opt.SEED
 
-    def forecast(self) -> "tuple[bl.Posterior | bl.Pool, bl.LossTable, bl.Forecast]":
-        """The posterior, the rows, and their forecast."""
-        fitted = sources.load(self.posterior, self)
-        rows = sources.rows_of(fitted, self, near=not self.beyond_evidence)
+    def forecast(self, *used: str) -> "tuple[bl.Posterior | bl.Pool, bl.LossTable, bl.Forecast]":
+        """The posterior, the rows, and their forecast; options `used` beside it need no --rows."""
+        fitted = sources.load(self.posterior, self, *used)
+        fitted, rows = sources.with_rows(fitted, self, near=not self.beyond_evidence)
         fitted = fitted.accepted(unconverged=self.allow_unconverged, beyond_evidence=True)
         return fitted, rows, fitted.forecast(rows, seed=self.seed)
 
@@ -195,7 +197,7 @@ def register(
     *,
     of: OfSaved,
     file: Path = argument("New file for the forecast (JSON).", callback=opt.writable(".json")),
-    draws: int = as_in("register", default=0, min=0),
+    draws: int = as_in("register.draws", default=0, min=0),
 ) -> Shown:
     """Write a forecast to a file with its hash, before the losses are measured.
 
@@ -210,7 +212,7 @@ def register(
     sha256 = bl.register(predicted, file, draws=draws)
     shown = _titled(predicted.shown(), rows)
     shown += Shown(blocks=[f"registered {file}, SHA-256 {sha256}"])
-    return opt.beside(fitted, shown, rows=rows).adding(file=file, sha256=sha256)
+    return sources.beside(fitted, shown, rows=rows).adding(file=file, sha256=sha256)
 
 
 @command(
@@ -222,8 +224,8 @@ def verify(
     file: Path = argument("File written by `bayeslaw register`."),
     measured: Path | None = argument("Losses measured so far, CSV or Parquet.", default=None),
     reading: opt.Reading,
-    sha256: str | None = as_in("verify"),
-    tolerance: float = as_in("verify", default=COVARIATE_TOLERANCE),
+    sha256: str | None = as_in("verify.sha256"),
+    tolerance: float = as_in("verify.tolerance", default=COVARIATE_TOLERANCE),
 ) -> Shown:
     """Check a registered forecast, and score it on the losses measured so far.
 
@@ -232,7 +234,7 @@ def verify(
     appended to the file; without a table of losses nothing is scored or written.
     """
     if measured is None:
-        opt.refuse("without a table of losses", **vars(reading))
+        opt.refuse("without a table of losses", *opt.names_of(opt.Reading))
     losses = None if measured is None else reading.table(measured)
     verified = bl.verify(file, losses, sha256=sha256, tolerance=tolerance)
     name = None if losses is None else losses.name
@@ -251,7 +253,7 @@ def accuracy(
         "column task."
     ),
     pairs_where: str | None = query("Pairs to use; all others are ignored."),
-    levels: str = LEVELS,
+    levels: Levels = LEVELS,
     out: Path | None = output("Write the accuracies (CSV or Parquet).", *opt.TABLES),
 ) -> Shown:
     """Forecast the accuracy on a task, with bands, from losses and measured pairs.
@@ -262,14 +264,143 @@ def accuracy(
     """
     from bayeslaw.derive.downstream import read_pairs
 
-    probabilities = parsing.band_levels(levels)
     unit: dict[str, Any] = {"loss_unit": of.loss_unit, "bytes_per_token": of.bytes_per_token}
     measured = read_pairs(pairs, pairs_where, **unit)
-    if of.rows is None:  # the unit is of the pairs alone
-        of = replace(of, loss_unit=None, bytes_per_token=None)
-    fitted, rows, predicted = of.forecast()
+    fitted, rows, predicted = of.forecast(*unit)
     derived = bl.derive.accuracy(predicted, measured, seed=of.seed)
     if out is not None:
-        derived.write(out, probabilities)
-    shown = replace(derived.shown(probabilities), title="Accuracy")
-    return opt.beside(fitted, shown, rows=rows).adding(out=out, seed=of.seed)
+        derived.write(out, levels)
+    shown = replace(derived.shown(levels), title="Accuracy")
+    return sources.beside(fitted, shown, rows=rows).adding(out=out, seed=of.seed)
+
+
+# -- scores ---------------------------------------------------------------------------------------
+
+
+@command(
+    "bayeslaw backtest data/delphi/isotoken.csv --law chinchilla --rivals none",
+    "bayeslaw backtest losses.csv --law form1 --along ptpp --figure backtest.png",
+)
+def backtest(
+    *,
+    table: Path = opt.LOSS_TABLE,
+    law: str | None = opt.LAW,
+    source_table: Path | None = opt.SOURCE_TABLE,
+    reading: opt.Reading,
+    along: Literal["flops", "params", "tokens", "ptpp"] = as_in("backtest.along", default="flops"),
+    cuts: Numbers = as_in("backtest.cuts", metavar="VALUE,..."),
+    rivals: Laws = option(
+        "Other models: discrepancies (none, curvature, walk, trend) or laws.", metavar="NAME,..."
+    ),
+    jobs: int = as_in("backtest.jobs", default=1, min=1),
+    figure: Path | None = output("Draw errors by distance (PNG, PDF or SVG).", *opt.FIGURES),
+    out: Path | None = output(
+        "Write the rows (CSV or Parquet); other commands quote them.", *opt.TABLES
+    ),
+    sampling: opt.Sampling,
+) -> Shown:
+    """Forecast, at earlier cuts of a table, the rows that came later.
+
+    At each cut only the rows up to it are fitted. The table shows what the bands held and how large
+    the errors were, by how far ahead the rows lay.
+    """
+    losses = reading.table(table, source_table)
+    result = bl.backtest(
+        losses,
+        sources.required(law, losses),
+        along=along,
+        cuts=cuts or None,
+        rivals={n: {"discrepancy" if n in DISCREPANCIES else "law": n} for n in rivals},
+        jobs=jobs,
+        **sampling.settings(),
+    )
+    if out is not None:
+        result.write(out)
+    sources.save_figure(figure, lambda: bl.plots.backtest(result))
+    return result.shown().adding(seed=sampling.seed, out=out)
+
+
+@command(
+    """bayeslaw score data/delphi/isotoken.csv --law chinchilla --method huber \\
+    --train "scale <= 3e20" --test "scale >= 1e21\"""",
+    "bayeslaw score fit.nc --rows measured.csv",
+)
+def score(
+    *,
+    source: Path = opt.SOURCE,
+    choice: opt.Selection,
+    allow_unconverged: bool = opt.UNCONVERGED,
+    fitting: opt.Fitting,
+) -> Shown:
+    """Score a fit on measured losses."""
+    from bayeslaw.evaluate.scores import shown_scores
+    from bayeslaw.huber.point_fit import shown_points
+
+    fitted, rows = sources.fit_or_load(source, choice, fitting, measured=True)
+    fitted = fitted.accepted(unconverged=allow_unconverged)
+    scores = bl.score(fitted, rows, seed=fitting.seed)
+    shown = replace(shown_scores(scores), title=f"Scores on {rows}").adding(rows=len(rows))
+    if isinstance(fitted, bl.PointFit):
+        points = fitted.forecast(rows)
+        spread = float((points["highest"] / points["lowest"] - 1).max())
+        of_points = shown_points(points, fitted.columns).blocks[1:]
+        shown = replace(shown, blocks=[*shown.blocks, *of_points]).adding(spread=spread)
+    shown = sources.beside(fitted, shown, choice, rows)
+    return shown if sources.is_posterior(source) else shown.adding(**fitting.document())
+
+
+@dataclass(frozen=True)
+class Comparing(opt.Fitting):
+    """How laws that are compared are fitted."""
+
+    method: Literal["nuts", "huber"] = as_in("compare.method", default="huber")
+
+
+@command(
+    """bayeslaw compare french.csv --source english.csv --train "ptpp <= 31" \\
+    --test "ptpp == 279" --anchors "ptpp == 279 and params < 3e8\"""",
+)
+def compare(
+    *,
+    table: Path = opt.LOSS_TABLE,
+    source: Path | None = option("Loss table of the source domain."),
+    reading: opt.Reading,
+    train: str | None = opt.TRAIN,
+    test: str | None = opt.TEST,
+    anchors: str | None = query("Test rows to add to the training rows."),
+    laws: Laws = option(
+        f"Laws, separated by commas: {opt.LAWS}, or paths.", default="form1,form2,form3,dcpt"
+    ),
+    allow_unconverged: bool = opt.UNCONVERGED,
+    fitting: Comparing,
+) -> Shown:
+    """Compare several laws on one split, in each domain.
+
+    Each law is fitted to the --train rows and the --anchors and scored on the other --test rows.
+    dcpt, which has no pre-training budget among its covariates, is fitted twice: to the --train
+    rows without anchors (transfer), and to all --test rows, on which it is also scored (oracle).
+    The table has the numbers of rows fitted and scored.
+    """
+    from bayeslaw.evaluate.scores import shown_comparison
+    from bayeslaw.laws.steps import Departure
+    from bayeslaw.tables.table import is_synthetic
+
+    settings = fitting.settings() | {"method": fitting.method, "unconverged": allow_unconverged}
+    starts = source if any(bl.load_law(name).step(Departure) for name in laws) else None
+    if source is not None:
+        opt.refuse("beside --source, which says it", "role")
+        reading = replace(reading, role="target")
+    target = reading.table(table, starts)
+    other = None if source is None else replace(reading, role="source").table(source, starts)
+    split: dict[str, Any] = {"train": train, "test": test, "anchors": anchors}
+    scores = bl.compare(target, source=other, laws=laws, **settings, **split)
+    synthetic = is_synthetic(target) or is_synthetic(other)
+    document: dict[str, object] = {
+        "table": target.name,
+        "source": None if other is None else other.name,
+        **split,
+        **fitting.document(),
+        "synthetic": synthetic,
+    }
+    head = Shown("Laws compared", [Note(SYNTHETIC, "synthetic")] * synthetic, document)
+    return head + replace(shown_comparison(scores), title="")

@@ -1,29 +1,28 @@
-"""Options that several commands have in common, and the files and headings of results."""
+"""Options: how they are declared and described, and those that several commands have in common."""
 
-import io
+import inspect
 import math
 import os
+import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, fields
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import typer
 
 import bayeslaw as bl
-from bayeslaw.cli.helptexts import MARK
-from bayeslaw.cli.parsing import assignments, covariates
+from bayeslaw.cli.parsing import Columns, Covariates
 from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
 from bayeslaw.common.errors import BayeslawError, FileError, TableError
-from bayeslaw.common.files import atomic_write, models_dir
-from bayeslaw.common.shown import Detail, Note, Shown
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
+from bayeslaw.common.files import models_dir
 
 TABLES, FIGURES = (".csv", ".parquet"), (".png", ".pdf", ".svg")
 """Endings of the files that are written."""
+CONTEXT: ContextVar[typer.Context] = ContextVar("context")
+"""Of the command that runs."""
 
 # -- kinds of options -----------------------------------------------------------------------------
 # They are the defaults of a command's parameters, and of the fields of a group.
@@ -34,17 +33,18 @@ def option(text: str, *names: str, default: Any = None, **settings: Any) -> Any:
     return typer.Option(default, *names, help=text, **settings)
 
 
-def as_in(function: str, argument: str = "", *names: str, **settings: Any) -> Any:
-    """Option that the docstring of a public `function` describes, under its name or `argument`."""
-    return option(f"{MARK}{function} {argument}", *names, **settings)
+def as_in(path: str, *names: str, **settings: Any) -> Any:
+    """Option that a public docstring describes, such as ``"LossTable.split.train"``."""
+    # Without a METAVAR the help shows the values of an option by itself.
+    return option(help_text(path, values="metavar" in settings), *names, **settings)
 
 
 def argument(text: str, *, default: Any = ..., **settings: Any) -> Any:
     return typer.Argument(default, help=text, show_default=False, **settings)
 
 
-def query(text: str, **settings: Any) -> Any:
-    return option(text, metavar="QUERY", **settings)
+def query(text: str) -> Any:
+    return option(text, metavar="QUERY")
 
 
 def output(text: str, *endings: str, **settings: Any) -> Any:
@@ -78,14 +78,66 @@ def positive(param: typer.CallbackParam, value: float | None) -> float | None:
     return value
 
 
-def refuse(where: str, /, **given: object) -> None:
-    """Raise `BayeslawError` for an option that was `given` and has no effect `where` it was.
-
-    None, False and an empty list mean that an option was not given.
-    """
-    for name, value in given.items():
-        if value is not None and value is not False and value != []:
+def refuse(where: str, *names: str) -> None:
+    """Raise `BayeslawError` for an option that was given and has no effect `where` it was."""
+    for name in names:
+        source = CONTEXT.get().get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
             raise BayeslawError(f"--{name.replace('_', '-')} has no effect {where}.")
+
+
+def names_of(group: type, *besides: str) -> list[str]:
+    """Names of the options of a group."""
+    return [field.name for field in fields(group) if field.name not in besides]
+
+
+# -- help -----------------------------------------------------------------------------------------
+# Docstrings are read from the source, because an import of PyMC takes seconds.
+
+
+def help_text(path: str, *, values: bool = False) -> str:
+    """First sentence about an argument of a public function, and what it is by default.
+
+    With `values`, those that the docstring lists are in parentheses.
+    """
+    function, _, name = path.rpartition(".")
+    entry = re.search(
+        rf"^(?:[\w*]+, )*{name}\b[\w, ]*(?: : (.*))?\n((?:    .*\n?|\n)+)",
+        _docstring(function),
+        re.M,
+    )
+    if entry is None:
+        raise LookupError(f"the docstring of bayeslaw.{function} has no argument {name}")
+    kind, text = entry[1] or "", " ".join(entry[2].split())
+    text = re.sub(r"; [\w.]+ by default(?=[.])", "", text)  # the help says it by itself
+    text = re.sub('`+|"(?=\\w)|(?<=\\w)"', "", text)
+    sentence, *others = re.split(r"(?<=[.]) (?=[A-Z])", text)
+    if values and (listed := re.match(r"\{(.*?)\}", kind)):
+        sentence = f"{sentence.removesuffix('.')} ({listed[1].replace('"', '')})."
+    return " ".join([sentence, *(text for text in others if text.startswith("By default"))])
+
+
+@cache
+def _docstring(function: str) -> str:
+    """Docstring of a public function, such as ``"fit"``, ``"LossTable.split"``, ``"derive.floor"``.
+
+    Overloads, which come before a function, have none.
+    """
+    package, names = Path(__file__).parents[1], function.split(".")
+    stub = package / "__init__.pyi"
+    if (package / names[0]).is_dir():
+        stub = package / names.pop(0) / "__init__.py"
+    imported = re.search(
+        rf"^from (?:bayeslaw)?\.([\w.]+) import (?:\([^)]*|[^\n(]*)\b{names[0]}\b",
+        stub.read_text(encoding="utf-8"),
+        re.M,
+    )
+    if imported is None:
+        raise LookupError(f"bayeslaw has no {function}")
+    text = package.joinpath(*imported[1].split(".")).with_suffix(".py").read_text(encoding="utf-8")
+    for name in names:
+        text = re.split(rf"^ *(?:class|def) {name}\b", text, maxsplit=1, flags=re.M)[1]
+    return inspect.cleandoc(text.split('"""')[1]) + "\n"
 
 
 # -- options of several commands ------------------------------------------------------------------
@@ -97,7 +149,7 @@ SOURCE = argument(
     "Loss table to fit first, or a posterior saved by `bayeslaw fit --out`.",
     metavar="TABLE_OR_POSTERIOR",
 )
-SOURCE_TABLE = as_in("read_table", "source")
+SOURCE_TABLE = as_in("read_table.source")
 SAVED = argument("Posterior saved by `bayeslaw fit --out`.")
 SEED = option("Seed of all random numbers.", default=0, min=0, max=2**32 - 1)
 UNCONVERGED = option(
@@ -116,36 +168,22 @@ USED = {"map": ("likelihood", "priors", "delta"), "huber": ("delta", "bounds")}
 
 
 @dataclass(frozen=True)
-class Group:
-    """Options that a command declares together: the fields of a frozen dataclass."""
+class Reading:
+    """How a table of losses is read: arguments of `bayeslaw.read_table`."""
 
-    def changed(self, *besides: str) -> dict[str, Any]:
-        """Values that are not the defaults, but for those of `besides`."""
-        options: dict[str, Any] = {field.name: field.default for field in fields(self)}
-        values = {name: getattr(self, name) for name in options if name not in besides}
-        return {name: value for name, value in values.items() if value != options[name].default}
-
-
-@dataclass(frozen=True)
-class Reading(Group):
-    """How a table of losses is read."""
-
-    columns: str | None = option(
+    columns: Columns = option(
         'Where the file has other names: "params=size; tokens=billions * 1e9; loss=`eval/loss`".',
         metavar="SPEC",
     )
-    loss_unit: Literal["nats", "bits", "perplexity", "bits-per-byte"] | None = as_in("from_frame")
-    bytes_per_token: float | None = as_in("from_frame", metavar="NUMBER")
-    where: str | None = as_in("read_table", metavar="QUERY")
-    role: Literal["target", "source"] | None = as_in("from_frame")
+    loss_unit: Literal["nats", "bits", "perplexity", "bits-per-byte"] | None = as_in(
+        "from_frame.loss_unit"
+    )
+    bytes_per_token: float | None = as_in("from_frame.bytes_per_token", metavar="NUMBER")
+    where: str | None = as_in("read_table.where", metavar="QUERY")
+    role: Literal["target", "source"] | None = as_in("from_frame.role")
 
     def settings(self) -> dict[str, Any]:
-        """Arguments of `bayeslaw.read_table`."""
-        names = ("loss_unit", "bytes_per_token", "where", "role")
-        settings = {name: getattr(self, name) for name in names}
-        example = "params=size; loss=final_loss"
-        columns = assignments(self.columns, "--columns", example, ";") if self.columns else {}
-        return {"columns": columns, **settings}
+        return {name: getattr(self, name) for name in names_of(Reading)}
 
     def table(self, path: Path, source: Path | None = None) -> "bl.LossTable":
         return bl.read_table(path, source=source, **self.settings())
@@ -165,7 +203,7 @@ class Rows(Reading):
     """Rows to forecast, of a table or of a grid."""
 
     rows: Path | None = option("Table of rows to forecast, with losses or without.")
-    grid: str | None = option(
+    grid: Covariates = option(
         'Grid of rows to forecast: "params=8.1e9 tokens=1e9,1e10 replay=.1,.3 ptpp=279".',
         metavar="SPEC",
     )
@@ -174,10 +212,10 @@ class Rows(Reading):
         """The rows, with or without losses."""
         from bayeslaw.tables.table import read_rows
 
-        if self.grid is not None:
-            if self.rows is not None:
-                raise TableError("--grid goes without --rows.")
-            return grid_or_file("--grid", grid=self.grid)
+        if self.grid and self.rows is not None:
+            raise TableError("--grid goes without --rows.")
+        if self.grid:
+            return of_grid(self.grid, "--grid")
         return None if self.rows is None else read_rows(self.rows, **self.settings())
 
 
@@ -188,27 +226,27 @@ class Selection(Training, Rows):
     test: str | None = TEST
 
     def asked(self) -> "bl.LossTable | None":
-        if self.grid is not None and self.test is not None:
+        if self.grid and self.test is not None:
             raise TableError("--grid goes without --test.")
         rows = super().asked()
         return None if rows is None else rows.query(self.test)
 
 
 @dataclass(frozen=True)
-class Sampling(Group):
+class Sampling:
     """The likelihood, the priors, the discrepancy, the random effects and the sampler."""
 
-    likelihood: str = as_in("fit", default="studentt", metavar="KIND")
-    priors: str = as_in("fit", default="default", metavar="KIND|PATH")
-    delta: float = as_in("fit", default=DELTA)
-    discrepancy: str = as_in("fit", default=AUTO, metavar="KIND")
-    effects: str = as_in("fit", default="auto", metavar="LEVELS")
-    errors: Literal["auto", "run", "independent"] = as_in("fit", default="auto")
-    chains: int = as_in("fit", default=CHAINS, min=1)
-    draws: int | None = as_in("fit", min=1)
-    tune: int = as_in("fit", default=TUNE, min=1)
-    target_accept: float = as_in("fit", default=TARGET_ACCEPT)
-    retry: bool | None = as_in("fit", "retry", "--retry")
+    likelihood: str = as_in("fit.likelihood", default="studentt", metavar="KIND")
+    priors: str = as_in("fit.priors", default="default", metavar="KIND|PATH")
+    delta: float = as_in("fit.delta", default=DELTA)
+    discrepancy: str = as_in("fit.discrepancy", default=AUTO, metavar="KIND")
+    effects: str = as_in("fit.effects", default="auto", metavar="LEVELS")
+    errors: Literal["auto", "run", "independent"] = as_in("fit.errors", default="auto")
+    chains: int = as_in("fit.chains", default=CHAINS, min=1)
+    draws: int | None = as_in("fit.draws", min=1)
+    tune: int = as_in("fit.tune", default=TUNE, min=1)
+    target_accept: float = as_in("fit.target_accept", default=TARGET_ACCEPT)
+    retry: bool | None = as_in("fit.retry", "--retry")
     seed: int = SEED
 
     def settings(self) -> dict[str, Any]:
@@ -223,12 +261,12 @@ class Fitting(Sampling):
     method: Literal["nuts", "map", "huber"] = option(
         "Posterior, its mode, or the paper's Huber fit.", default="nuts"
     )
-    bounds: Literal["paper", "prior"] = as_in("fit_huber", default="paper")
+    bounds: Literal["paper", "prior"] = as_in("fit_huber.bounds", default="paper")
 
     def settings(self) -> dict[str, Any]:
         """Arguments of the fit; `BayeslawError` for options that have no effect on its method."""
-        used = USED.get(self.method) or [field.name for field in fields(Sampling)]
-        refuse(f"on --method {self.method}", **self.changed("seed", "method", *used))
+        used = USED.get(self.method) or names_of(Sampling)
+        refuse(f"on --method {self.method}", *names_of(Fitting, "seed", "method", *used))
         return {name: getattr(self, name) for name in ("seed", *used)}
 
     def document(self) -> dict[str, object]:
@@ -239,62 +277,8 @@ class Fitting(Sampling):
         return said | {"likelihood": self.likelihood, "prior": self.priors}
 
 
-# -- files and headings ---------------------------------------------------------------------------
+def of_grid(grid: dict[str, Any], name: str) -> "bl.LossTable":
+    """Rows of a grid, under the `name` of their option."""
+    from bayeslaw.tables.table import rows_of
 
-
-def grid_or_file(name: str, grid: str | None = None) -> "bl.LossTable":
-    """Return rows of the file `name`, or of a grid such as ``"params=1e9 tokens=1e9,1e10"``."""
-    from bayeslaw.tables.table import read_frame, rows_of
-
-    rows = read_frame(name) if grid is None else bl.grid(**covariates(grid, name))
-    return bl.LossTable(rows_of(rows, name).frame, name)
-
-
-def save_frame(path: Path | None, frame: "pd.DataFrame") -> None:
-    from bayeslaw.tables.table import write_frame
-
-    if path is not None:
-        write_frame(frame, path)
-
-
-def save_figure(path: Path | None, draw: "Callable[[], Figure]") -> None:
-    if path is not None:
-        drawn = io.BytesIO()
-        draw().savefig(drawn, format=path.suffix[1:], dpi=200)
-        atomic_write(path, drawn.getvalue())
-
-
-def brief(fitted: "bl.Posterior | bl.Pool | bl.PointFit") -> Shown:
-    """Return the heading of a fit, of which text that is not verbose has a line, and warnings."""
-    head = fitted.heading()
-    if isinstance(fitted, bl.PointFit):
-        state = f"{round(fitted.agreeing * fitted.polished)} of {fitted.polished} starts agree"
-    else:
-        state = str(fitted.convergence) if fitted.convergence.ok else ""
-    line = f"{head.document['law']}, fitted to {fitted.table}"
-    blocks = [
-        block if isinstance(block, Note) and block.level != "ok" else Detail(block)
-        for block in head.blocks
-        if not isinstance(block, Detail)
-    ]
-    return replace(head, blocks=blocks, short="; ".join(filter(None, [line, state])))
-
-
-def beside(
-    fitted: "bl.Posterior | bl.Pool | bl.PointFit",
-    shown: Shown,
-    choice: Selection | None = None,
-    rows: "bl.LossTable | None" = None,
-) -> Shown:
-    """Return a result below the heading of its fit; `choice` selected the `rows`."""
-    from bayeslaw.tables.table import is_synthetic
-
-    head = brief(fitted)
-    # The heading says that a fit has not converged, so the result below it need not.
-    said = fitted.heading().blocks
-    below = replace(shown, blocks=[block for block in shown.blocks if block not in said])
-    synthetic = any(part.document.get("synthetic") for part in (head, shown)) or is_synthetic(rows)
-    whole = (head + below).adding(synthetic=synthetic)
-    if choice is None:
-        return whole
-    return whole.adding(train=choice.train or head.document["train"], test=choice.test)
+    return bl.LossTable(rows_of(bl.grid(**grid), name).frame, name)

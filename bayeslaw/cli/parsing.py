@@ -1,13 +1,17 @@
-"""Values of options that are written as text: numbers, names, covariates, limits."""
+"""Values of options that are written as text, as the types of the options that have them.
 
-from typing import Any
+An option of an annotated type is parsed by the function of its annotation before a command runs:
+from the text and the name of the option. One that was not given is empty.
+"""
+
+from functools import partial
+from typing import Annotated, Any
 
 from bayeslaw.common.errors import BayeslawError, TableError, unknown
 
-NEEDED = ("params", "max_loss", "max_forgetting")
-"""Limits that a plan needs."""
-LIMITS = (*NEEDED, "ptpp", "baseline", "base", "unique_tokens", "replay", "confidence")
-"""Limits that a plan may have."""
+LIMITS = ["params", "max_loss", "max_forgetting", "ptpp", "baseline", "base", "unique_tokens"]
+LIMITS += ["replay", "confidence"]
+"""Limits that a plan may have; the first three are needed."""
 CONFIDENCE = 0.9
 """Probability with which a plan meets its limits, unless one is given."""
 PLAN = "params=8.1e9 ptpp=279 max_loss=1.8 max_forgetting=.02 baseline=2.05 confidence=.9"
@@ -19,10 +23,10 @@ def assignments(
 ) -> dict[str, str]:
     """Parse text such as ``"params=1e9 tokens=1e9,1e10"``, written as the `example`."""
     values: dict[str, str] = {}
-    for part in filter(None, map(str.strip, text.split(separator))):
-        name, _, value = map(str.strip, part.partition("="))
+    for assignment in filter(None, map(str.strip, text.split(separator))):
+        name, _, value = map(str.strip, assignment.partition("="))
         if not (name and value):
-            raise TableError(f"{option}: cannot read {part!r}; write it as {example!r}.")
+            raise TableError(f"{option}: cannot read {assignment!r}; write it as {example!r}.")
         if name in values:
             raise TableError(f"{option}: {name!r} is there twice.")
         values[name] = value
@@ -31,15 +35,12 @@ def assignments(
     return values
 
 
-def covariates(text: str | None, option: str = "--grid") -> dict[str, Any]:
-    """Parse covariates such as ``"params=8.1B tokens=1e9,1e10"``, to arguments of `bayeslaw.grid`.
-
-    Labels are text. There are none if the option was not given.
-    """
+def covariates(text: str, option: str) -> dict[str, Any]:
+    """Parse ``"params=8.1B tokens=1e9,1e10"`` to arguments of `bayeslaw.grid`; labels are text."""
     from bayeslaw.tables.validation import ALIASES, LABEL_COLUMNS, count
 
     example, values = "params=8.1e9 tokens=1e9,1e10", {}
-    for name, value in assignments(text, option, example).items() if text is not None else ():
+    for name, value in assignments(text, option, example).items():
         column = ALIASES.get(name, name)
         if column in values:
             raise TableError(f"{option}: {name!r} is there twice.")
@@ -53,19 +54,11 @@ def covariates(text: str | None, option: str = "--grid") -> dict[str, Any]:
 
 
 def numbers(
-    text: str | None,
-    option: str,
-    how: str = "write numbers with commas, such as 1,2",
-    size: int = 0,
+    text: str, option: str, how: str = "write numbers with commas, such as 1,2", size: int = 0
 ) -> list[float]:
-    """Parse numbers such as ``"1e21,1e24"``: `size` of them, or any number if that is 0.
-
-    There are none if the option was not given.
-    """
+    """Parse ``"1e21,1e24"``: `size` numbers, or as many as there are if that is 0."""
     from bayeslaw.tables.validation import count
 
-    if text is None:
-        return []
     try:
         values = [count(number) for number in text.split(",")]
     except ValueError:
@@ -75,40 +68,50 @@ def numbers(
     return values
 
 
-def names(text: str, option: str = "", what: str = "") -> list[str]:
-    """Parse names such as ``"form1,form3"``: of `what`, at least one of them, if it is given."""
-    listed = [name.strip() for name in text.split(",") if name.strip()]
-    if what and not listed:
-        raise BayeslawError(f"{option} names no {what}.")
-    return listed
-
-
-def band_levels(text: str) -> list[float]:
+def band_levels(text: str, option: str) -> list[float]:
     """Parse levels of bands such as ``"0.5,0.9"``; sorted."""
-    levels = numbers(text, "--levels", "write it as 0.5,0.9")
+    levels = numbers(text, option, "write it as 0.5,0.9")
     for level in levels:
         if not 0 < level < 1:
-            raise BayeslawError(f"--levels: {level:g} is not between 0 and 1; 0.9 is a 90 % band.")
+            raise BayeslawError(f"{option}: {level:g} is not between 0 and 1; 0.9 is a 90 % band.")
     return sorted(set(levels))
 
 
-def limits_of(text: str) -> dict[str, Any]:
+def law_names(text: str, option: str) -> list[str]:
+    """Parse ``"form1,form3"``."""
+    listed = [name.strip() for name in text.split(",") if name.strip()]
+    if not listed:
+        raise BayeslawError(f"{option} names no law.")
+    return listed
+
+
+def limits(text: str, option: str) -> dict[str, Any]:
     """Parse limits of a plan that are written like `PLAN`, to arguments of `bayeslaw.plan`."""
     from bayeslaw.tables.validation import count
 
-    limits: dict[str, Any] = {"confidence": CONFIDENCE}
-    for name, value in assignments(text, "--plan", PLAN).items():
+    values: dict[str, Any] = {"confidence": CONFIDENCE}
+    for name, value in assignments(text, option, PLAN).items():
         if name not in LIMITS:
-            raise BayeslawError(f"--plan: {unknown('limit', name, LIMITS)}")
+            raise BayeslawError(f"{option}: {unknown('limit', name, LIMITS)}")
         try:
-            limits[name] = value if name == "base" else count(value)
+            values[name] = value if name == "base" else count(value)
         except ValueError:
-            if name != "baseline":
-                message = f"--plan: cannot read '{name}={value}'; write it as {PLAN!r}."
-                raise BayeslawError(message) from None
-            limits[name] = value
-    if lacking := [name for name in NEEDED if name not in limits]:
-        raise BayeslawError(f"--plan lacks {', '.join(lacking)}; write it as {PLAN!r}.")
-    if "replay" in limits:
-        limits["replay_grid"] = [limits.pop("replay")]
-    return limits
+            message = f"{option}: cannot read '{name}={value}'; write it as {PLAN!r}."
+            raise BayeslawError(message) from None
+    if lacking := [name for name in LIMITS[:3] if name not in values]:
+        raise BayeslawError(f"{option} lacks {', '.join(lacking)}; write it as {PLAN!r}.")
+    if "replay" in values:
+        values["replay_grid"] = [values.pop("replay")]
+    return values
+
+
+Numbers = Annotated[list[float], numbers]
+Range = Annotated[list[float], partial(numbers, how="write it as 1,1000", size=2)]
+Ratios = Annotated[list[float], partial(numbers, how="write it as 0.3 or 0.1,0.2")]
+Levels = Annotated[list[float], band_levels]
+Covariates = Annotated[dict[str, Any], covariates]
+Columns = Annotated[
+    dict[str, str], partial(assignments, example="params=size; loss=final_loss", separator=";")
+]
+Laws = Annotated[list[str], law_names]
+Limits = Annotated[dict[str, Any], limits]

@@ -1,14 +1,21 @@
-"""Fits that commands ask for, made from a table or loaded, and the rows that they forecast."""
+"""Fits that commands ask for, made from a table or loaded; their rows, headings and files."""
 
+import io
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import bayeslaw as bl
-from bayeslaw.cli.options import Fitting, Rows, Sampling, Selection, Training, refuse
+from bayeslaw.cli.options import Fitting, Reading, Rows, Sampling, Selection, names_of, refuse
 from bayeslaw.common.errors import BayeslawError, FitWarning, TableError
-from bayeslaw.common.files import is_hdf5
+from bayeslaw.common.files import atomic_write, is_hdf5
+from bayeslaw.common.shown import Detail, Note, Shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 type Fitted = bl.Posterior | bl.Pool | bl.PointFit
 
@@ -32,8 +39,8 @@ def fit_or_load(
     are refused.
     """
     if is_posterior(source):
-        posterior = load(source, choice, sampling)
-        return posterior, rows_of(posterior, choice, measured=measured, near=near)
+        posterior = load(source, choice, sampling=sampling)
+        return with_rows(posterior, choice, measured=measured, near=near)
     table = choice.table(source, choice.source_table)
     law, rows = required(choice.law, table), choice.asked()
     if rows is None:
@@ -44,26 +51,26 @@ def fit_or_load(
     return fit_table(law, table, sampling), rows
 
 
-def load(source: Path, choice: Rows, sampling: Sampling | None = None) -> "bl.Posterior | bl.Pool":
-    """Load a posterior; refuse options of a fit, and of reading rows if there are none."""
-    where = f"on a saved posterior ({source})"
-    if isinstance(choice, Training):
-        refuse(where, law=choice.law, train=choice.train, source_table=choice.source_table)
-    if sampling is not None:
-        refuse(where, **sampling.changed("seed"))
+def load(
+    source: Path, choice: Rows, *used: str, sampling: Sampling | None = None
+) -> "bl.Posterior | bl.Pool":
+    """Load a posterior; refuse options of a fit, and those of reading rows that are not `used`."""
+    of_fit = [] if sampling is None else names_of(type(sampling), "seed")
+    refuse(f"on a saved posterior ({source})", "law", "train", "source_table", *of_fit)
     if choice.rows is None:
-        refuse("without --rows", **choice.settings() | {"columns": choice.columns})
+        refuse("without --rows", *names_of(Reading, *used))
     return bl.load(source)
 
 
-def rows_of(
-    posterior: "bl.Posterior | bl.Pool", choice: Rows, *, measured: bool = False, near: bool = False
-) -> "bl.LossTable":
-    """The rows that a saved posterior is to forecast."""
+def with_rows[F: bl.Posterior | bl.Pool](
+    posterior: F, choice: Rows, *, measured: bool = False, near: bool = False
+) -> "tuple[F, bl.LossTable]":
+    """A saved posterior, and the rows that it is to forecast."""
     rows = choice.asked()
     if rows is None:
         raise TableError("say which rows to forecast, with --rows or --grid.")
-    return checked(rows, posterior.laws, posterior.table, measured=measured, near=near)
+    checks = {"measured": measured, "near": near}
+    return posterior, checked(rows, posterior.laws, posterior.table, **checks)
 
 
 def checked(
@@ -84,10 +91,10 @@ def checked(
         if measured and "loss" not in rows.frame:
             raise TableError(f"{rows.name}: no column 'loss'; scores need measured losses.")
         if near:
-            places = bl.locate(fitted, rows, law.about)
-            level, says = evidence(places, law.about, refuse=True)
+            positions = bl.locate(fitted, rows, law.about)
+            level, reason = evidence(positions, law.about, refuse=True)
             if level == "refuse":
-                raise TableError(f"{rows.name}: {says}")
+                raise TableError(f"{rows.name}: {reason}")
         rows = replace(rows, frame=law.at_held(rows.frame, rows.name))
     return rows
 
@@ -131,3 +138,56 @@ def fit_table(law: str, table: "bl.LossTable", sampling: Sampling) -> Fitted:
         if method != "nuts":
             warnings.simplefilter("ignore", FitWarning)  # the heading of a point fit says it
         return fit(law, table, **settings)
+
+
+# -- results --------------------------------------------------------------------------------------
+
+
+def save_frame(path: Path | None, frame: "pd.DataFrame") -> None:
+    from bayeslaw.tables.table import write_frame
+
+    if path is not None:
+        write_frame(frame, path)
+
+
+def save_figure(path: Path | None, draw: "Callable[[], Figure]") -> None:
+    if path is not None:
+        drawn = io.BytesIO()
+        draw().savefig(drawn, format=path.suffix[1:], dpi=200)
+        atomic_write(path, drawn.getvalue())
+
+
+def brief(fitted: Fitted) -> Shown:
+    """Return the heading of a fit, of which text that is not verbose has a line, and warnings."""
+    head = fitted.heading()
+    if isinstance(fitted, bl.PointFit):
+        state = f"{round(fitted.agreeing * fitted.polished)} of {fitted.polished} starts agree"
+    else:
+        state = str(fitted.convergence) if fitted.convergence.ok else ""
+    line = f"{head.document['law']}, fitted to {fitted.table}"
+    blocks = [
+        block if isinstance(block, Note) and block.level != "ok" else Detail(block)
+        for block in head.blocks
+        if not isinstance(block, Detail)
+    ]
+    return replace(head, blocks=blocks, short="; ".join(filter(None, [line, state])))
+
+
+def beside(
+    fitted: Fitted,
+    shown: Shown,
+    choice: Selection | None = None,
+    rows: "bl.LossTable | None" = None,
+) -> Shown:
+    """Return a result below the heading of its fit; `choice` selected the `rows`."""
+    from bayeslaw.tables.table import is_synthetic
+
+    head = brief(fitted)
+    # The heading says that a fit has not converged, so the result below it need not.
+    said = fitted.heading().blocks
+    below = replace(shown, blocks=[block for block in shown.blocks if block not in said])
+    synthetic = any(of.document.get("synthetic") for of in (head, shown)) or is_synthetic(rows)
+    whole = (head + below).adding(synthetic=synthetic)
+    if choice is None:
+        return whole
+    return whole.adding(train=choice.train or head.document["train"], test=choice.test)
