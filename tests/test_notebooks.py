@@ -1,6 +1,7 @@
 """Every notebook prints what it shows when it runs from top to bottom, with the real sampler."""
 
 import re
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def code(notebook):
 def text(output):
     data = output.get("data", {})
     if 'class="bayeslaw"' in (html := data.get("text/html", "")):
-        return re.sub(r"<style>.*?</style>|<[^>]*>", " ", html, flags=re.S)
+        return unescape(re.sub(r"<style>.*?</style>|<[^>]*>", " ", html, flags=re.S))
     return output.get("text") or data.get("text/plain", "")
 
 

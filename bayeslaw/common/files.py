@@ -5,9 +5,8 @@ import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -18,9 +17,6 @@ from bayeslaw.common.progress import showing, step
 
 type Document = dict[str, Any]
 """Plain data of a JSON or TOML file."""
-
-if sys.platform != "win32":
-    import fcntl
 
 type Call[T] = tuple[Callable[..., T], tuple[object, ...]]
 """A function and its arguments."""
@@ -53,25 +49,6 @@ def atomic_write(
             temporary.unlink(missing_ok=True)
     except OSError as cause:
         raise error(f"{path}: cannot write: {cause.strerror or cause}.") from cause
-
-
-@contextmanager
-def locked(path: str | Path) -> Iterator[None]:
-    """Hold a file, so that what is read and written inside is not lost to another process.
-
-    Others who want to hold it wait, except on Windows and file systems without such locks.
-    """
-    if sys.platform == "win32":
-        yield
-        return
-    while True:
-        with Path(path).open("rb") as file:
-            with suppress(OSError):  # of a file system without locks
-                fcntl.flock(file, fcntl.LOCK_EX)
-            # A file that was replaced while this one waited is held by somebody else.
-            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-                yield
-                return
 
 
 def write_json(document: Mapping[str, object], path: str | Path) -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 BETWEEN_LINES = 30.0
 """Least time in seconds between lines that say how much of a step is done."""
@@ -23,11 +24,6 @@ class _Step:
     total: int | None
     done: int = 0
 
-    @property
-    def turn(self) -> str:
-        """Which turn of a loop it is in; empty if it is no loop."""
-        return f"{self.done + 1} of {self.total}: " if self.total else ""
-
 
 class _Display:
     """The steps that run, the outermost first; subclasses show them."""
@@ -36,19 +32,20 @@ class _Display:
         self.steps: list[_Step] = []
         self.shown_at = 0.0
 
-    def turns(self, steps: Sequence[_Step]) -> str:
-        return "".join(step.turn for step in steps)
-
-    @property
-    def text(self) -> str:
-        """The words of the innermost step, after the turns of those around it."""
-        return self.turns(self.steps[:-1]) + self.steps[-1].words
+    def text(self, words: str = "") -> str:
+        """The innermost step, or other words in it, after the turns of the loops around them."""
+        around = self.steps if words else self.steps[:-1]
+        turns = [f"{step.done + 1} of {step.total}: " for step in around if step.total]
+        return "".join([*turns, words or self.steps[-1].words])
 
     @property
     def share(self) -> str:
         """How much of the innermost step is done; empty if that is not known."""
         last = self.steps[-1]
         return f"{100 * last.done / last.total:.0f} %" if last.total else ""
+
+    def due(self, seconds: float) -> bool:
+        return time.monotonic() > self.shown_at + seconds
 
     def update(self, *, begun: bool = False) -> None:
         """A step has begun, or more of one is done, or one has ended and others have not."""
@@ -64,10 +61,11 @@ class _Lines(_Display):
     def update(self, *, begun: bool = False) -> None:
         # Only rounds of draws and loops have a line, so that a mistake that is found later is
         # still one line; and a loop has a line now and then, not one each turn.
-        if begun and self.share and not self.turns(self.steps[:-1]):
-            self.say(self.text)
-        elif not begun and self.share and time.monotonic() > self.shown_at + BETWEEN_LINES:
-            self.say(f"{self.text}: {self.share}")
+        outermost = not any(step.total for step in self.steps[:-1])
+        if self.share and begun and outermost:
+            self.say(self.text())
+        elif self.share and not begun and self.due(BETWEEN_LINES):
+            self.say(f"{self.text()}: {self.share}")
 
     def say(self, words: str) -> None:
         print(words, file=sys.stderr, flush=True)
@@ -89,9 +87,8 @@ class _Terminal(_Display):
         self.bar.add_task("", total=None, share="")
 
     def update(self, *, begun: bool = False) -> None:
-        last = self.steps[-1]
-        (task,) = self.bar.tasks
-        task.description, task.total, task.completed = self.text, last.total, last.done
+        (task,), last = self.bar.tasks, self.steps[-1]
+        task.description, task.total, task.completed = self.text(), last.total, last.done
         task.fields["share"] = self.share
         self.bar.start()
 
@@ -105,31 +102,27 @@ class _Terminal(_Display):
 class _Notebook(_Display):
     def __init__(self) -> None:
         super().__init__()
-        self.handle: Any = None
-        self.said: list[str] = []
+        self.id, self.said = uuid4().hex, list[str]()
 
     def update(self, *, begun: bool = False) -> None:
-        if begun or time.monotonic() > self.shown_at + BETWEEN_OUTPUTS:
-            self.show(f"{self.text} {self.share}".strip())
+        if begun or self.due(BETWEEN_OUTPUTS):
+            self.show(f"{self.text()} {self.share}".strip())
 
     def say(self, words: str) -> None:
         self.said.append(words)
         self.show()
 
     def close(self) -> None:
-        if self.handle is not None:
+        if self.shown_at:
             self.show()
 
     def show(self, *text: str) -> None:
-        from IPython.display import display
+        import IPython.display
 
-        shown: Any = display
+        show: Any = IPython.display.display
+        data, again = {"text/plain": "\n".join([*self.said, *text])}, self.shown_at > 0
+        show(data, raw=True, display_id=self.id, update=again)
         self.shown_at = time.monotonic()
-        data = {"text/plain": "\n".join([*self.said, *text])}
-        if self.handle is None:
-            self.handle = shown(data, raw=True, display_id=True)
-        else:
-            self.handle.update(data, raw=True)
 
 
 _DISPLAY: ContextVar[_Display | None] = ContextVar("display", default=None)
@@ -197,4 +190,4 @@ def each[T](items: Sequence[T], words: str, progress: bool | None = None) -> Ite
 def say(words: str) -> None:
     """Say what happened, in words that stay."""
     with showing() as display:
-        display.say(display.turns(display.steps) + words)
+        display.say(display.text(words))

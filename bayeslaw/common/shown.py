@@ -1,9 +1,9 @@
 """What a result shows: said once, for the terminal, the notebook, the report and ``--json``."""
 
+import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 from bayeslaw.common.formatting import digits
@@ -19,19 +19,6 @@ type Block = "str | Note | list[str] | Table | Detail"
 
 ANSI = {"ok": "32", "caution": "33", "no evidence": "31", "refuse": "1;31", "synthetic": "1;35"}
 ANSI |= {"title": "1", "quiet": "2"}
-COLORS = {"ok": "#1a8a3a", "caution": "#b07d00", "no evidence": "#c8322b", "refuse": "#c8322b"}
-COLORS |= {"synthetic": "#a03bb5", "title": "inherit"}
-# Borders and quiet text take the page's own color, so that dark themes are legible.
-STYLE = """<style>
-.bayeslaw table {border-collapse: collapse; margin: .3em 0 .8em; font-size: .95em}
-.bayeslaw td, .bayeslaw th {text-align: right; padding: .15em .6em; white-space: nowrap;
-  border: 0; background: none; font-variant-numeric: tabular-nums}
-.bayeslaw thead th {border-bottom: 1px solid currentColor; vertical-align: bottom}
-.bayeslaw tbody th, .bayeslaw .left {text-align: left; font-weight: normal}
-.bayeslaw tbody th.section {font-weight: bold; padding-top: .5em}
-.bayeslaw p {margin: .3em 0; max-width: 50em}
-.bayeslaw .quiet {opacity: .65; font-size: .9em}
-</style>"""
 SYNTHETIC = "Synthetic data: losses simulated from a stated law, not measured."
 MAX_ROWS = 60
 """Rows of a table that are shown."""
@@ -131,64 +118,17 @@ class Shown:
     def text(self, width: int = 80, color: bool = False, verbose: bool = False) -> str:
         """The text, with lines of at most `width` characters where tables allow it."""
         title = self.title if verbose else self.short or self.title
-        blocks = [each for each in self.blocks if verbose or not isinstance(each, Detail)]
+        blocks: list[Block] = [Note(title)] if title else []
+        blocks += [b for b in self.blocks if verbose or not isinstance(b, Detail)]
         lines: list[str] = []
-
-        def paragraph(text: str, level: Severity | None, indent: str = "") -> None:
-            head, _, _ = text.partition(":")
-            wrapped = textwrap.fill(
-                text,
-                width,
-                initial_indent=indent,
-                subsequent_indent=indent,
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-            if color and level == "quiet":
-                wrapped = f"\033[2m{wrapped}\033[0m"
-            elif color and level is not None:
-                end = len(wrapped) - len(wrapped.lstrip()) + len(head)
-                wrapped = f"\033[{ANSI[level]}m{wrapped[:end]}\033[0m{wrapped[end:]}"
-            lines.extend(wrapped.splitlines() or [""])
-
-        if title:
-            paragraph(title, "title")
-        for each in blocks:
-            block = each.block if isinstance(each, Detail) else each
-            if isinstance(block, str):
-                paragraph(block, None)
-            elif isinstance(block, Note):
-                paragraph(block.text, block.level)
-            elif isinstance(block, list):
-                for item in block:
-                    paragraph(item, None, "  ")
-            else:
-                lines.append("")
-                if block.title:
-                    paragraph(block.title, "title")
-                lines += [*_lines(block, width, color), ""]
+        for block in blocks:
+            lines += _lines(block.block if isinstance(block, Detail) else block, width, color)
         kept = [line for i, line in enumerate(lines) if line or (i and lines[i - 1])]
         return "\n".join(kept).strip("\n")
 
     def html(self) -> str:
         """The same as HTML, without a page around it."""
-        parts = [f"<p><b>{escape(self.title)}</b></p>"] if self.title else []
-        for each in self.blocks:
-            block = each.block if isinstance(each, Detail) else each
-            if isinstance(block, str):
-                parts += [f"<p>{escape(block)}</p>"] if block else []
-            elif isinstance(block, Note):
-                parts.append(_paragraph(block))
-            elif isinstance(block, list):
-                items = "".join(f"<li>{escape(item)}</li>" for item in block)
-                parts.append(f"<ul>{items}</ul>")
-            else:
-                parts.append(_table_html(block))
-        if self.figures:
-            names = ", ".join(f"<code>bl.plots.{name}</code>" for name in self.figures)
-            parts.append(f'<p class="quiet">Figures: {names}</p>')
-        whole = "\n".join(parts)
-        return f'{STYLE}<div class="bayeslaw">\n{whole}\n</div>'
+        return rendered("shown.html", shown=self)
 
 
 class Showing:
@@ -212,8 +152,29 @@ class Showing:
         return self.shown().html()
 
 
-def _lines(table: Table, width: int, color: bool) -> list[str]:
-    """The lines of a table; a table that is too wide without its optional columns is not cut."""
+def _lines(block: "str | Note | list[str] | Table", width: int, color: bool) -> list[str]:
+    if isinstance(block, str):
+        return _paragraph(block, width)
+    if isinstance(block, list):
+        return [line for item in block for line in _paragraph(item, width, "  ")]
+    if isinstance(block, Table):
+        title = _lines(Note(block.title), width, color) if block.title else []
+        return ["", *title, *_table_lines(block, width, color), ""]
+    text = "\n".join(_paragraph(block.text, width))
+    if color:
+        end = len(text) if block.level == "quiet" else len(block.text.partition(":")[0])
+        text = f"\033[{ANSI[block.level]}m{text[:end]}\033[0m{text[end:]}"
+    return text.splitlines()
+
+
+def _paragraph(text: str, width: int, indent: str = "") -> list[str]:
+    how: dict[str, Any] = {"initial_indent": indent, "subsequent_indent": indent}
+    how |= {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.wrap(text, width, **how) or [""]
+
+
+def _table_lines(table: Table, width: int, color: bool) -> list[str]:
+    """The lines of a table; one that is too wide without its optional columns is not cut."""
     for count in range(len(table.optional) + 1):
         heads, rows, more = table.cells([c for c in table.optional[:count] if c in table.frame])
         head = [name.split("\n") for name in heads]
@@ -243,41 +204,30 @@ def _lines(table: Table, width: int, color: bool) -> list[str]:
     lines.append("─" * (sum(widths) + len(gap) * (len(widths) - 1)))
     for row in rows:
         text = line(row) if len(row) > 1 or len(heads) == 1 else row[0]
-        if color:
-            # The only words that a table stresses: a measured loss outside of its band.
-            text = text.replace(" out", " \033[31mout\033[0m")
-        lines.append(text)
+        # The only words that a table stresses: a measured loss outside of its band.
+        lines.append(text.replace(" out", " \033[31mout\033[0m") if color else text)
     return [*lines, more] if more else lines
 
 
-def _paragraph(note: Note) -> str:
-    if note.level == "quiet":
-        return f'<p class="quiet">{escape(note.text)}</p>'
-    head, colon, rest = note.text.partition(":")
-    color = COLORS[note.level]
-    return f'<p><b style="color: {color}">{escape(head)}</b>{colon}{escape(rest)}</p>'
+# -- HTML -----------------------------------------------------------------------------------------
 
 
-def _table_html(table: Table) -> str:
-    heads, rows, more = table.cells()
-    labels = len(heads) > len(table.frame.columns)
-    names = "".join(
-        f"<th{' class=left' * (head in table.left or (i == 0 and labels))}>{escape(head)}</th>"
-        for i, head in enumerate(heads)
-    ).replace("\n", "<br>")
-    lines = []
-    for row in rows:
-        if len(row) == 1 < len(heads):
-            lines.append(f'<th class="section" colspan="{len(heads)}">{escape(row[0])}</th>')
-            continue
-        cells = [
-            f"<th>{escape(cell)}</th>"
-            if i == 0 and labels
-            else f"<td{' class=left' * (heads[i] in table.left)}>{escape(cell)}</td>"
-            for i, cell in enumerate(row)
-        ]
-        lines.append("".join(cells))
-    body = "\n".join(f"<tr>{line}</tr>" for line in lines)
-    more = f"<p>{more}</p>" if more else ""
-    title = _paragraph(Note(table.title)) if table.title else ""
-    return f"{title}<table><thead><tr>{names}</tr></thead><tbody>\n{body}\n</tbody></table>{more}"
+def rendered(template: str, **values: object) -> str:
+    """A template of the package, with the blocks that several have in common."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("bayeslaw"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["unbroken"] = unbroken
+    return environment.get_template(template).render(**values)
+
+
+def unbroken(text: str) -> str:
+    """Prevent line breaks within a number, and between a number and its per cent sign."""
+    text = re.sub(r"(?<=\de)-(?=\d)", "\u2011", text)
+    return text.replace(" %", "\u00a0%").replace("6 N D", "6\u00a0N\u00a0D")

@@ -17,7 +17,7 @@ import pandas as pd
 from bayeslaw.common.arrays import Ints
 from bayeslaw.common.defaults import COVARIATE_TOLERANCE
 from bayeslaw.common.errors import BayeslawError, FileError, TableError, argument
-from bayeslaw.common.files import digest, locked, read_json, write_json
+from bayeslaw.common.files import digest, read_json, write_json
 from bayeslaw.common.formatting import jsonable
 from bayeslaw.common.shown import SYNTHETIC, Block, Note, Showing, Shown
 from bayeslaw.evaluate.scores import (
@@ -282,10 +282,9 @@ def verify(
         "scores": jsonable(scores.to_dict()),
         "losses": jsonable(losses),
     }
-    with locked(path):  # another verification may have ended since the file was read
-        document = _read(path)
-        results = [*document["results"], result]
-        write_json(document | {"results": results}, path)
+    document = _read(path)  # another verification may have ended since the file was read
+    results = [*document["results"], result]
+    write_json(document | {"results": results}, path)
     return replace(verified, results=results)
 
 

@@ -7,10 +7,8 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.formatting import count
@@ -33,7 +31,6 @@ from bayeslaw.plots.style import (
     COLOURS,
     INK,
     QUIET,
-    SIZES,
     Look,
     axes,
     band,
@@ -42,6 +39,8 @@ from bayeslaw.plots.style import (
     key,
     legend,
     log_axis,
+    shade_ahead,
+    size_colours,
     style,
 )
 from bayeslaw.tables.hull import farthest
@@ -88,7 +87,7 @@ def compute_optimal(
         budgets_of(posterior, search, given, few, drift=drift)
         for drift in (True, not posterior.law.deviations)
     )
-    colours = ScalarMappable(LogNorm(asked[0], max(asked[-1], 1.01 * asked[0])), SIZES)
+    colours = size_colours(asked)
     figure, (curves, *frontiers) = axes(3, width=3.4, height=3.3)
     best = np.array([rule.best(np.log(c))[0] for c in asked])
     _iso_flops(curves, asked, colours, budgets, best, rows)
@@ -172,8 +171,6 @@ def _frontiers(
         flops_axis(ax)
         ax.set(yscale="log", ylabel=label)
         if beyond:
-            right = ax.get_xlim()[1]
-            ax.axvspan(rows["compute"].max(), right, **AHEAD)
-            ax.set_xlim(right=right)
-    panels[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: count(value)))
-    panels[1].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            shade_ahead(ax, rows["compute"].max())
+    panels[0].yaxis.set_major_formatter(lambda value, _: count(value))
+    panels[1].yaxis.set_major_formatter("{x:g}")

@@ -1,4 +1,4 @@
-"""Loss against tokens by model size: curves of a fit, their bands, and measured losses."""
+"""Loss against tokens, and against compute: curves of a fit, their bands, and measured losses."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,29 +9,35 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import FixedLocator, NullLocator
 
-from bayeslaw.common.arrays import Bools
+from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count
 from bayeslaw.common.progress import step
 from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.inference.pools import Fit
+from bayeslaw.inference.pools import Fit, Pool
+from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.steps import ANNEALED, RATE_COLUMN, UNIQUE, Departure
 from bayeslaw.plots.style import (
+    AHEAD,
     AXIS_LABELS,
     COLOURS,
     CROSS,
     FILL_50,
+    FILL_90,
     INK,
     Look,
     axes,
     band,
     band_keys,
-    first_column,
+    flops_axis,
     key,
     legend,
     log_axis,
     look,
+    shade_ahead,
+    size_colours,
     style,
 )
 from bayeslaw.tables.hull import (
@@ -75,7 +81,7 @@ def forecast(fit: Fit, rows: Rows | pd.DataFrame, *, seed: int = 0) -> Figure:
     seed : int
         Of the predictive noise of a posterior.
     """
-    return _curves(fit, frame_of(fit, rows), ("ptpp", "replay", *_declared(fit)), seed)
+    return _curves(fit, rows_of(rows, "grid", fit.columns).frame, ("ptpp", "replay"), seed)
 
 
 @step("forecasting the fitted rows")
@@ -97,16 +103,7 @@ def in_sample(fit: Fit, *, seed: int = 0) -> Figure:
     # Without the runs, so that the bands are those of a new run.
     kept = dict.fromkeys(("base", "tokens", *fit.columns, UNIQUE, ANNEALED, RATE_COLUMN, "loss"))
     rows = fit.table.measured[[c for c in kept if c in fit.table.measured]].reset_index(drop=True)
-    return _curves(fit, rows, ("replay", "ptpp", *_declared(fit)), seed)
-
-
-def frame_of(fit: Fit, rows: Rows | pd.DataFrame) -> pd.DataFrame:
-    return rows_of(rows, "grid", fit.columns).frame
-
-
-def _declared(fit: Fit) -> list[str]:
-    """Covariates that the laws declare."""
-    return [c for c in fit.columns if c not in COVARIATES]
+    return _curves(fit, rows, ("replay", "ptpp"), seed)
 
 
 @style()
@@ -114,9 +111,8 @@ def _curves(fit: Fit, frame: pd.DataFrame, across: Sequence[str], seed: int) -> 
     """Draw a panel per size; the columns `across`, if they vary, give rows of panels and lines."""
     frame = frame.assign(panel=_near_sizes(frame["params"]) if "params" in fit.columns else 0.0)
     layout = _layout(frame, fit.columns, across)
-    adjusted = _adjusted(fit, frame)
     points = _predicted(fit, frame, seed)
-    curves = _predicted(fit, _paths(fit, frame, adjusted), seed)
+    curves = _predicted(fit, _paths(fit, frame), seed)
     # A curve ends where the tokens fall or their distinct ones change.
     ends = curves["tokens"].diff() <= 0
     ends |= curves[UNIQUE].diff().fillna(0) != 0 if UNIQUE in curves else False
@@ -140,18 +136,26 @@ def _curves(fit: Fit, frame: pd.DataFrame, across: Sequence[str], seed: int) -> 
             _points(ax, select(points, {**panel, **line}), i)
         titles = [_titled(fit, frame, c, v) for c, v in reversed([*panel.items()])]
         ax.set_title("\n".join(titles), loc="left")
-        if first_column(ax):
-            ax.set_ylabel(AXIS_LABELS["loss"])
-    notes = [f"{len(panels)} of {layout.sizes} model sizes"] * (len(panels) < layout.sizes)
-    notes += [_titled(fit, frame, c, frame[c].iloc[0]) for c in layout.fixed]
-    notes += [f"{c} {count(frame[c].iloc[0])}" for c in adjusted if frame[c].nunique() == 1]
+    for ax in panels[::columns]:
+        ax.set_ylabel(AXIS_LABELS["loss"])
     far = farthest(pd.concat([curves, points[points["position"] == PROJECTION]]))
-    lines = [", ".join(notes), *(f"{name} up to {words}" for name, words in far.items())]
-    figure.suptitle("\n".join(filter(None, lines)), x=0.01, ha="left", fontsize=9)
+    title = _title(fit, frame, layout, far)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=9)
     shades: list[Artist] = [Patch(label=name, **SHADES[name]) for name in far]
     shades += [key(THIN, color=INK, lw=0.7)] * thin
     legend(figure, [*_handles(layout.lines, points, fit), *shades])
     return figure
+
+
+def _title(fit: Fit, frame: pd.DataFrame, layout: "_Layout", far: Mapping[str, str]) -> str:
+    """What all panels have in common, and how far the curves lie from the fitted rows."""
+    drawn = len(layout.panels)
+    common = [f"{drawn} of {layout.sizes} model sizes"] * (drawn < layout.sizes)
+    common += [_titled(fit, frame, c, frame[c].iloc[0]) for c in layout.fixed]
+    adjusted = [c for c in _adjusted(fit, frame) if frame[c].nunique() == 1]
+    common += [f"{c} {count(frame[c].iloc[0])}" for c in adjusted]
+    lines = [", ".join(common), *(f"{name} up to {words}" for name, words in far.items())]
+    return "\n".join(filter(None, lines))
 
 
 @dataclass(frozen=True)
@@ -166,7 +170,8 @@ class _Layout:
 
 
 def _layout(frame: pd.DataFrame, columns: Sequence[str], across: Sequence[str]) -> _Layout:
-    used = [c for c in across if c in columns]
+    declared = [c for c in columns if c not in COVARIATES]  # by the laws
+    used = [c for c in (*across, *declared) if c in columns]
     vary = [c for c in used if frame[c].nunique() > 1]
     lines: list[Cell] = [{}]
     if vary:
@@ -190,9 +195,9 @@ def _adjusted(fit: Fit, frame: pd.DataFrame) -> list[str]:
     return [c for c in (UNIQUE, ANNEALED) if c in called and c in frame]
 
 
-def _paths(fit: Fit, frame: pd.DataFrame, adjusted: Sequence[str]) -> pd.DataFrame:
+def _paths(fit: Fit, frame: pd.DataFrame) -> pd.DataFrame:
     """Rows along the tokens of each group of rows that differ in nothing else."""
-    kept = [*fit.columns, *adjusted]
+    kept = [*fit.columns, *_adjusted(fit, frame)]
     # Of a law that starts from the base, a curve is that of the first base of its N and P; what
     # the law lacks is that of the first row, and says whether the curve is a projection.
     starting = ["base"] if any(law.step(Departure) for law in fit.laws) else []
@@ -304,4 +309,123 @@ def _handles(lines: list[Cell], points: pd.DataFrame, fit: Fit) -> list[Artist]:
         handles.append(key("measured", **look(0, ls="", ms=4.5)))
     if measured and not points["inside_90"].all():
         handles.append(key("measured, outside the 90 % band", **CROSS))
+    return handles
+
+
+# -- loss against compute and tokens ---------------------------------------------------------------
+
+CURVE_POINTS = 15
+MOST_CURVES = 24  # of fitted runs; of more, some are left out
+MEASURED_MARK: Look = {"ls": "", "marker": "D", "ms": 5, "mec": INK, "mew": 0.8}
+KEY_COLOUR = "#31688e"
+
+
+@style()
+def overview(fit: Posterior | Pool, rows: Rows | pd.DataFrame, *, seed: int = 0) -> Figure:
+    """Loss against compute and against tokens: fitted runs, the law, bands and measured losses.
+
+    Dots are fitted runs, coloured by model size; lines are the law's median through them. Forecast
+    runs have their median, 50 and 90 % bands, and a diamond where the loss was measured, crossed
+    if it lies outside the 90 % band. Compute is 6 N D in FLOPs. Grey is beyond the fitted runs.
+
+    Parameters
+    ----------
+    fit : Posterior or Pool
+    rows, seed
+        As for `forecast`.
+    """
+    valid = rows_of(rows, "grid", fit.columns).frame
+    predictive = fit.accepted(beyond_evidence=True).forecast(valid, seed=seed)
+    forecast = _with_compute(predictive.to_frame((0.5, 0.9)))
+    train = _with_compute(fit.table.measured)
+    same = [*dict.fromkeys(["params", *(c for c in fit.columns if c != "tokens")])]
+    curves = _law_curves(fit, train, same, seed)
+    sizes = np.concatenate([train["params"], forecast["params"]])
+    colours = size_colours(sizes)
+    figure, panels = axes(2, width=4.1, height=3.6, sharey=True)
+    beyond = False
+    for ax, x in zip(panels, ("compute", "tokens"), strict=True):
+        for curve in curves:
+            colour = colours.to_rgba(curve["params"].iloc[0])
+            ax.plot(curve[x], curve["median"], color=colour, lw=0.8, alpha=0.7)
+        dots = colours.to_rgba(train["params"].to_numpy())
+        ax.scatter(train[x], train["loss"], s=14, c=dots, lw=0)
+        for _, path in forecast.groupby(same):
+            _draw_forecast(ax, path.sort_values(x), x, colours.to_rgba(path["params"].iloc[0]))
+        log_axis(ax, np.concatenate([train[x], forecast[x]]), x)
+        if forecast[x].max() > 1.001 * train[x].max():
+            beyond = True
+            shade_ahead(ax, train[x].max())
+    _loss_axis(panels[0], np.concatenate([train["loss"], forecast.get("loss", forecast["median"])]))
+    flops_axis(panels[0])
+    panels[0].set_ylabel(AXIS_LABELS["loss"])
+    bar = figure.colorbar(colours, ax=panels[1], pad=0.02, label="model size N")
+    distinct = np.unique(sizes)
+    bar.ax.yaxis.set_major_locator(FixedLocator(distinct[:: max(1, len(distinct) // 6)].tolist()))
+    bar.ax.yaxis.set_major_formatter(lambda size, _: count(size))
+    bar.ax.yaxis.set_minor_locator(NullLocator())
+    shade = [Patch(label="beyond the fitted runs", **AHEAD)] * beyond
+    legend(figure, [*_overview_handles(forecast, bool(curves)), *shade])
+    return figure
+
+
+def _with_compute(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.assign(compute=6 * rows["params"] * rows["tokens"])
+
+
+def _law_curves(
+    fit: Posterior | Pool, train: pd.DataFrame, same: list[str], seed: int
+) -> list[pd.DataFrame]:
+    """The law's median along the tokens of fitted runs that differ in nothing else."""
+    paths = [path for _, path in train.groupby(same) if path["tokens"].nunique() > 1]
+    kept = [c for c in (*fit.columns, "base", UNIQUE, ANNEALED) if c in train and c != "tokens"]
+    curves = [
+        path[kept]
+        .iloc[[0] * CURVE_POINTS]
+        .assign(tokens=np.geomspace(path["tokens"].min(), path["tokens"].max(), CURVE_POINTS))
+        for path in paths[:: -(-len(paths) // MOST_CURVES) or 1]
+    ]
+    if not curves:
+        return []
+    rows = rows_of(pd.concat(curves, ignore_index=True), "grid", fit.columns).frame
+    forecast = fit.accepted(beyond_evidence=True).forecast(rows, seed=seed)
+    drawn = _with_compute(forecast.frame.assign(median=forecast.median))
+    return [drawn[i : i + CURVE_POINTS] for i in range(0, len(drawn), CURVE_POINTS)]
+
+
+def _draw_forecast(ax: Axes, path: pd.DataFrame, x: str, colour: Floats) -> None:
+    """Bands of runs that differ in tokens only, as a fan, or as bars of a single run."""
+    for level, fill, width in ((90, FILL_90, 2), (50, FILL_50, 6)):
+        low, high = path[f"lower_{level}"], path[f"upper_{level}"]
+        if len(path) == 1:
+            ax.vlines(path[x], low, high, color=colour, lw=width, alpha=2 * fill)
+        else:
+            band(ax, path[x], low, high, colour, fill=fill, edges=level == 90)
+    ax.plot(path[x], path["median"], color=colour, lw=1.5, marker="_" if len(path) == 1 else "")
+    if "loss" in path:
+        missed = path[~path["inside_90"]]
+        ax.plot(path[x], path["loss"], mfc=colour, **MEASURED_MARK)
+        ax.plot(missed[x], missed["loss"], **CROSS)
+
+
+def _loss_axis(ax: Axes, losses: Floats) -> None:
+    """A logarithmic axis of losses with plain numbers, some four to eight of them."""
+    low, high = float(np.min(losses)), float(np.max(losses))
+    ax.set_yscale("log")
+    steps = [s for s in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0) if (high - low) / s <= 8]
+    step = steps[0] if steps else 5.0
+    ticks = np.arange(np.floor(low / step), high / step + 2) * step
+    ax.yaxis.set_major_locator(FixedLocator(ticks.tolist()))
+    ax.yaxis.set_major_formatter("{x:.3g}")
+    ax.yaxis.set_minor_locator(NullLocator())
+
+
+def _overview_handles(forecast: pd.DataFrame, curves: bool) -> list[Artist]:
+    handles: list[Artist] = [key("fitted run", color=KEY_COLOUR, marker="o", ls="", ms=4)]
+    handles += [key("law (median)", color=KEY_COLOUR, lw=0.8)] * curves
+    handles += [*band_keys(KEY_COLOUR)]
+    if "loss" in forecast:
+        handles.append(key("measured", mfc=KEY_COLOUR, **MEASURED_MARK))
+        missed = not forecast["inside_90"].all()
+        handles += [key("outside the 90 % band", **CROSS)] * missed
     return handles

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import Any
 
 import matplotlib as mpl
@@ -11,17 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import (
-    FixedLocator,
-    FuncFormatter,
-    LogFormatterSciNotation,
-    LogLocator,
-    NullLocator,
-)
+from matplotlib.ticker import FixedLocator, LogFormatterSciNotation, LogLocator, NullLocator
 from matplotlib.typing import ColorType, LineStyleType, RcKeyType
 
 from bayeslaw.common.arrays import Floats
@@ -91,7 +85,7 @@ def style() -> Iterator[None]:
         yield
 
 
-def axis_label(column: str, declared: Mapping[str, Covariate] = MappingProxyType({})) -> str:
+def axis_label(column: str, declared: Mapping[str, Covariate]) -> str:
     """Label of an axis; of a covariate that a law declares with its unit."""
     if column not in declared:
         return AXIS_LABELS.get(column, column)
@@ -107,7 +101,7 @@ def log_axis(ax: Axes, values: npt.ArrayLike, name: str) -> None:
     ax.set_xscale("log")
     ax.set_xlim(low / pad, high * pad)
     ax.xaxis.set_major_locator(FixedLocator(_ticks(distinct)))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: count(value)))
+    ax.xaxis.set_major_formatter(lambda value, _: count(value))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlabel(AXIS_LABELS.get(name, name))
 
@@ -178,15 +172,23 @@ def band_keys(colour: ColorType) -> tuple[Patch, Patch]:
     return fifty, band_key("90 % band", colour)
 
 
+def size_colours(sizes: Floats | Sequence[float]) -> ScalarMappable:
+    """Colours of model sizes, or of budgets, on a logarithmic scale."""
+    low, high = float(np.min(sizes)), float(np.max(sizes))
+    return ScalarMappable(LogNorm(low, max(high, 1.01 * low)), SIZES)
+
+
+def shade_ahead(ax: Axes, end: float) -> None:
+    """Shade what is beyond the `end` of the fitted rows."""
+    right = ax.get_xlim()[1]
+    ax.axvspan(end, right, **AHEAD)
+    ax.set_xlim(right=right)
+
+
 def flops_axis(ax: Axes) -> None:
     ax.xaxis.set_major_locator(LogLocator())
     ax.xaxis.set_major_formatter(LogFormatterSciNotation())
     ax.set_xlabel("compute 6 N D (FLOPs)")
-
-
-def first_column(ax: Axes) -> bool:
-    place = ax.get_subplotspec()
-    return place is not None and place.is_first_col()
 
 
 def legend(figure: Figure, handles: Sequence[Artist], columns: int = 6) -> None:

@@ -14,7 +14,7 @@ from bayeslaw import plots
 from bayeslaw.checks._check import check
 from bayeslaw.common.formatting import count
 from bayeslaw.common.progress import step
-from bayeslaw.common.shown import Block, Detail, Note, Severity, Showing, Shown, Table
+from bayeslaw.common.shown import Block, Detail, Note, Severity, Showing, Shown, Table, rendered
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import score, shown_comparison, shown_scores
 from bayeslaw.inference.forecast import BAND_LEVELS, Forecast, inside_words
@@ -23,7 +23,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import effects
 from bayeslaw.planning.result import Plan
 from bayeslaw.plots.style import axis_label
-from bayeslaw.reporting.pages import Page, Picture, formula, picture, rendered
+from bayeslaw.reporting.pages import Page, Picture, formula, picture
 from bayeslaw.tables.hull import in_words
 from bayeslaw.tables.table import LossTable, Rows, rows_of
 from bayeslaw.tables.validation import COVARIATES, label_texts

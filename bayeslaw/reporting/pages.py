@@ -19,9 +19,9 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.files import atomic_write
 from bayeslaw.common.formatting import jsonable
-from bayeslaw.common.shown import Note, Table
+from bayeslaw.common.shown import Note, Table, rendered
 from bayeslaw.planning.result import Plan
-from bayeslaw.plots.plans import reach
+from bayeslaw.plots.figures import reach
 from bayeslaw.plots.style import style
 
 MAX_SVG = 600_000  # bytes; a larger picture becomes a PNG
@@ -89,26 +89,6 @@ def _drawn(figure: Figure, kind: str, **how: Any) -> bytes:
 
 def _source(drawn: bytes, kind: str) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(drawn).decode()}"
-
-
-def unbroken(text: str) -> str:
-    """Prevent line breaks within a number, and between a number and its per cent sign."""
-    text = re.sub(r"(?<=\de)-(?=\d)", "\u2011", text)
-    return text.replace(" %", "\u00a0%").replace("6 N D", "6\u00a0N\u00a0D")
-
-
-def rendered(template: str, **values: object) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("bayeslaw"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["unbroken"] = unbroken
-    return environment.get_template(template).render(**values)
 
 
 # -- the page to explore a plan --------------------------------------------------------------------
