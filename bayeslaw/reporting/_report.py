@@ -1,9 +1,9 @@
 """A report of a fit: what its forecast, checks and plan show, with figures, as one page."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import cast
 
 import numpy as np
@@ -14,7 +14,7 @@ from bayeslaw import plots
 from bayeslaw.checks._check import check
 from bayeslaw.common.formatting import count
 from bayeslaw.common.progress import step
-from bayeslaw.common.shown import Block, Detail, Note, Severity, Showing, Shown, Table, rendered
+from bayeslaw.common.shown import Detail, Note, Severity, Showing, Shown, Table, rendered
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import score, shown_comparison, shown_scores
 from bayeslaw.inference.forecast import BAND_LEVELS, Forecast, inside_words
@@ -76,9 +76,8 @@ class Report(Page, Showing):
     warnings : sequence of str
         Shown at the top, such as that a posterior has not converged.
     sections : mapping of str to Shown
-        Title, text and tables of each section, by its anchor, and the names of its figures.
+        By its anchor; the figures of a section are names of `pictures`.
     pictures : mapping of str to Picture
-        Figures by name.
     """
 
     title: str
@@ -158,56 +157,62 @@ def report(
     # The verdict of the check, at the top, says how far the rows lie.
     forecast = fit.accepted(beyond_evidence=True).forecast(rows, seed=seed)
     checked, shown = check(fit, rows, seed=seed), forecast.shown()
-    top = _warnings(fit, shown, plan)
-    title, summary = _summary(fit, forecast, plan, backtest)
+    warnings, (answer, summary) = (
+        _warnings(fit, shown, plan),
+        _summary(fit, forecast, plan, backtest),
+    )
+    title = answer if plan is None else plan.shown().title
+    sections: dict[str, Shown] = {}
+    pictures: dict[str, Picture] = {}
 
-    def section(name: str, of: Shown, figures: Sequence[str] = (), *more: Block) -> Shown:
-        """A section of what a result shows, but for what stands at the top."""
-        head = [Note(of.title)] if of.title not in ("", name, title) else []
-        below = [
-            b for b in of.blocks if not (isinstance(b, Detail) or getattr(b, "text", 0) in top)
-        ]
-        return replace(of, title=name, blocks=[*head, *below, *more], figures=figures)
+    def add(
+        name: str, result: Shown, of_section: Mapping[str, Picture] = MappingProxyType({})
+    ) -> None:
+        """Add a section of what a result shows, but for what stands at the top."""
+        head = [Note(result.title)] if result.title not in ("", name, title) else []
+        below = [b for b in result.blocks if getattr(b, "text", None) not in warnings]
+        blocks = [*head, *(b for b in below if not isinstance(b, Detail))]
+        sections[name.lower()] = Shown(name, blocks, figures=[*of_section])
+        pictures.update(of_section)
 
-    sections = {"summary": Shown("Summary", [summary], figures=["overview"])}
-    draw: dict[str, Callable[[], Figure]] = {
-        "overview": partial(plots.overview, fit, rows, seed=seed),
-        "forecast": partial(plots.forecast, fit, rows, seed=seed),
-        "in_sample": partial(plots.in_sample, fit, seed=seed),
-    }
-    words = dict.fromkeys(("summary", "forecast"), f"{title}. {' '.join(summary[:2])}")
+    words = f"{answer}. {' '.join(summary[:2])}"
+    overview = plots.overview(fit, rows, seed=seed)
+    add("Summary", Shown(blocks=[summary]), _drawn(words, overview=overview))
     if plan is not None:
-        of_plan = plan.shown()
-        title = of_plan.title
-        sections["plan"] = section("Plan", of_plan, of_plan.figures)
-        draw |= {name: partial(getattr(plots, name), plan) for name in of_plan.figures}
-        words["plan"] = plan.sentence
-    sections["checks"] = section("Checks", checked.shown())
+        of_plan = {name: getattr(plots, name)(plan) for name in plan.shown().figures}
+        add("Plan", plan.shown(), _drawn(plan.sentence, **of_plan))
+    add("Checks", checked.shown())
+    panels = {}
     # In N and D alone, the overview has all that the panels by size would show.
-    panels = ("forecast", "in_sample") if {*fit.columns} - {"params", "tokens"} else ()
-    sections["forecast"] = section("Forecast", shown, panels, POSITION)
+    if {*fit.columns} - {"params", "tokens"}:
+        panels["forecast"] = plots.forecast(fit, rows, seed=seed)
+        panels["in_sample"] = plots.in_sample(fit, seed=seed)
+    add("Forecast", shown + Shown(blocks=[POSITION]), _drawn(words, **panels))
     if "loss" in rows.frame:
-        scores = shown_scores(score(forecast, rows))
-        sections["scores"] = section("Scores", scores, ("coverage", "residuals"), MEANINGS)
-        draw["coverage"] = partial(plots.coverage, forecast)
-        draw["residuals"] = lambda: plots.residuals(forecast, fit.forecast(fit.table, seed=seed))
-        words["scores"] = inside_words(forecast.to_frame(BAND_LEVELS), BAND_LEVELS)
+        inside = inside_words(forecast.to_frame(BAND_LEVELS), BAND_LEVELS)
+        of_scores = {"coverage": plots.coverage(forecast)}
+        of_scores["residuals"] = plots.residuals(forecast, fit.forecast(fit.table, seed=seed))
+        meant = shown_scores(score(forecast, rows)) + Shown(blocks=[MEANINGS])
+        add("Scores", meant, _drawn(inside, **of_scores))
     if comparison is not None:
-        sections["laws"] = section("Laws", shown_comparison(comparison))
-    formulas = {f"formula of {law.name}": law.latex() for law in fit.laws}
-    sections["parameters"] = section("Parameters", fit.shown(), [*formulas])
-    sections["data"] = _data(fit, rows.frame, train, test)
-    sections["provenance"] = _provenance(fit, rows, command, seed)
-    pictures = {name: formula(latex) for name, latex in formulas.items()}
-    for anchor, of in sections.items():
-        for name in {*of.figures} - {*formulas}:
-            alt = f"Figure {name.replace('_', ' ')}. {words[anchor]}"
-            pictures[name] = picture(draw[name](), alt, CAPTIONS[name])
+        add("Laws", shown_comparison(comparison))
+    formulas = {f"formula of {law.name}": formula(law.latex()) for law in fit.laws}
+    add("Parameters", fit.shown(), formulas)
+    add("Data", _data(fit, rows.frame, train, test))
+    add("Provenance", _provenance(fit, rows, command, seed))
     name = f"The pool {fit.name}" if isinstance(fit, Pool) else f"The law {fit.law.name}"
     lead = f"{name}, fitted to {len(fit.table)} losses of {Path(fit.table.name).name}"
     lead += f"{_asked(train)}, forecasts {len(rows)} row{'s' * (len(rows) > 1)}{_asked(test)}."
     verdict = Note(checked.verdict, cast("Severity", checked.level))
-    return Report(title, verdict, lead, top, sections, pictures)
+    return Report(title, verdict, lead, warnings, sections, pictures)
+
+
+def _drawn(words: str, **figures: Figure) -> dict[str, Picture]:
+    """Figures by name as pictures; `words` say what they show."""
+    return {
+        name: picture(figure, f"Figure {name.replace('_', ' ')}. {words}", CAPTIONS[name])
+        for name, figure in figures.items()
+    }
 
 
 def _asked(query: str | None) -> str:
