@@ -9,7 +9,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import TableError
@@ -75,7 +75,6 @@ def forecast(fit: Fit, rows: Rows | pd.DataFrame, *, seed: int = 0) -> Figure:
 
     Parameters
     ----------
-    fit : Posterior, Pool or PointFit
     rows : Rows or DataFrame
         Rows to forecast; a measured `loss` (nats per token) is drawn as well.
     seed : int
@@ -91,12 +90,6 @@ def in_sample(fit: Fit, *, seed: int = 0) -> Figure:
     The figure has a row of panels per replay ratio, a column per model size and a line per
     pre-training budget, as the in-sample grid in the paper's appendix C. The bands are those of a
     new run and base, and losses are compared with these. A point fit has no bands; see `forecast`.
-
-    Parameters
-    ----------
-    fit : Posterior, Pool or PointFit
-    seed
-        As for `forecast`.
     """
     if fit.table is None:
         raise TableError("this point fit has no training table; use forecast.")
@@ -327,12 +320,7 @@ def overview(fit: Posterior | Pool, rows: Rows | pd.DataFrame, *, seed: int = 0)
     Dots are fitted runs, coloured by model size; lines are the law's median through them. Forecast
     runs have their median, 50 and 90 % bands, and a diamond where the loss was measured, crossed
     if it lies outside the 90 % band. Compute is 6 N D in FLOPs. Grey is beyond the fitted runs.
-
-    Parameters
-    ----------
-    fit : Posterior or Pool
-    rows, seed
-        As for `forecast`.
+    `rows` and `seed` are as for `forecast`.
     """
     valid = rows_of(rows, "grid", fit.columns).frame
     predictive = fit.accepted(beyond_evidence=True).forecast(valid, seed=seed)
@@ -359,11 +347,11 @@ def overview(fit: Posterior | Pool, rows: Rows | pd.DataFrame, *, seed: int = 0)
     _loss_axis(panels[0], np.concatenate([train["loss"], forecast.get("loss", forecast["median"])]))
     flops_axis(panels[0])
     panels[0].set_ylabel(AXIS_LABELS["loss"])
-    bar = figure.colorbar(colours, ax=panels[1], pad=0.02, label="model size N")
     distinct = np.unique(sizes)
-    bar.ax.yaxis.set_major_locator(FixedLocator(distinct[:: max(1, len(distinct) // 6)].tolist()))
+    bar = figure.colorbar(colours, ax=panels[1], pad=0.02, label="model size N")
+    bar.set_ticks(distinct[:: max(1, len(distinct) // 6)].tolist())
     bar.ax.yaxis.set_major_formatter(lambda size, _: count(size))
-    bar.ax.yaxis.set_minor_locator(NullLocator())
+    bar.minorticks_off()
     shade = [Patch(label="beyond the fitted runs", **AHEAD)] * beyond
     legend(figure, [*_overview_handles(forecast, bool(curves)), *shade])
     return figure
@@ -412,11 +400,9 @@ def _loss_axis(ax: Axes, losses: Floats) -> None:
     """A logarithmic axis of losses with plain numbers, some four to eight of them."""
     low, high = float(np.min(losses)), float(np.max(losses))
     ax.set_yscale("log")
-    steps = [s for s in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0) if (high - low) / s <= 8]
-    step = steps[0] if steps else 5.0
-    ticks = np.arange(np.floor(low / step), high / step + 2) * step
+    ticks = MaxNLocator(8, steps=[1, 2, 5, 10]).tick_values(low, high)
     ax.yaxis.set_major_locator(FixedLocator(ticks.tolist()))
-    ax.yaxis.set_major_formatter("{x:.3g}")
+    ax.yaxis.set_major_formatter("{x:g}")
     ax.yaxis.set_minor_locator(NullLocator())
 
 

@@ -47,19 +47,10 @@ def _measured(predicted: Forecast) -> Floats:
 
 
 def pit_values(predicted: Forecast) -> Floats:
-    """Return the probability integral transform (PIT) of measured losses.
+    """Return the probability integral transform (PIT) of measured losses, shape (rows,).
 
     That is the forecast probability of a loss below the measured one. PIT values are uniform if
     the forecast is calibrated.
-
-    Parameters
-    ----------
-    predicted : Forecast
-        Of rows with a measured loss.
-
-    Returns
-    -------
-    array, shape (rows,)
     """
     loss, draws = _measured(predicted), predicted.samples
     below = (draws < loss).sum(0) + 0.5 * (draws == loss).sum(0)
@@ -68,13 +59,7 @@ def pit_values(predicted: Forecast) -> Floats:
 
 @style()
 def observed(predicted: Forecast) -> Figure:
-    """Measured loss against posterior predictive median, with 90 % bands and a colour per size.
-
-    Parameters
-    ----------
-    predicted : Forecast
-        Of rows with a measured loss.
-    """
+    """Measured loss against posterior predictive median, with 90 % bands and a colour per size."""
     loss, frame = _measured(predicted), predicted.to_frame((0.9,))
     out = frame[~frame["inside_90"]]
     figure, (ax,) = axes(1, width=4.6, height=4.2)
@@ -100,11 +85,6 @@ def coverage(predicted: Forecast) -> Figure:
     """Coverage: fraction of measured losses inside central bands, against their nominal level.
 
     The grey region has 90 % of the coverage of as many independent rows if the bands are exact.
-
-    Parameters
-    ----------
-    predicted : Forecast
-        Of rows with a measured loss.
     """
     distance = 2 * np.abs(pit_values(predicted) - 0.5)
     covered = np.array([(distance <= level).mean() for level in NOMINAL])
@@ -162,10 +142,6 @@ def backtest(found: Backtest) -> Figure:
 
     The error is that of the median forecast in percent. Lines are the 90 % bands of the rows, and
     measured losses outside them are crossed.
-
-    Parameters
-    ----------
-    found : Backtest
     """
     figure, panels = axes(len(found.models), columns=3, width=3.4, height=2.6, sharey=True)
     for ax, model in zip(panels, found.models, strict=True):
@@ -201,7 +177,6 @@ def plan_landscape(plan: Plan, *, points: int = 61) -> Figure:
 
     Parameters
     ----------
-    plan : Plan
     points : int
         Number of replay ratios, and of budgets, at which P(both) is evaluated.
     """
@@ -245,7 +220,6 @@ def plan_frontier(plan: Plan, *, points: int = 25) -> Figure:
 
     Parameters
     ----------
-    plan : Plan
     points : int
         Number of confidences.
     """
