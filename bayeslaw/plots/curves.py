@@ -401,7 +401,7 @@ def _loss_axis(ax: Axes, losses: Floats) -> None:
     low, high = float(np.min(losses)), float(np.max(losses))
     ax.set_yscale("log")
     ticks = MaxNLocator(8, steps=[1, 2, 5, 10]).tick_values(low, high)
-    ax.yaxis.set_major_locator(FixedLocator(ticks.tolist()))
+    ax.yaxis.set_major_locator(FixedLocator(ticks))
     ax.yaxis.set_major_formatter("{x:g}")
     ax.yaxis.set_minor_locator(NullLocator())
 
