@@ -202,7 +202,7 @@ MISTAKES = {
         f"{TRAIN} --test 'scale > 0'": 'satisfy both --train "scale <= 3e20"',
         f"{SPLIT} --levels 0.5,1.5": "1.5 is not between 0 and 1",
         f"{SPLIT} --levels half": "--levels: cannot read 'half'",
-        f"{SPLIT} --method huber --levels 0.8": "--levels has no effect on --method huber",
+        f"{SPLIT} --method huber --levels 0.5,0.9": "--levels has no effect on --method huber",
         f"{SPLIT} --method map --why": "--why has no effect on --method map",
         f"{SPLIT} --grid params=1e9": "--grid goes without",
         f"{TRAIN} --grid params=big": "cannot read 'params=big'",
@@ -250,6 +250,7 @@ MISTAKES = {
     "plan": {
         "--max-loss 1.8": "a plan needs --target, --source, --params",
         "--example paper --params 1e9": "--params has no effect on --example",
+        "--example paper --absolute": "--absolute has no effect on --example",
     },
     PLAN: {
         "--max-tokens 0": "--max-tokens 0: give a positive number",

@@ -61,6 +61,10 @@ class Bands:
         return whole.adding(scores=None)
 
 
+def _near(beyond_evidence: bool) -> sources.Need:
+    return "any" if beyond_evidence else "near"
+
+
 def _titled(shown: Shown, rows: "bl.LossTable") -> Shown:
     """A forecast under a title that names its rows."""
     return replace(shown, title=f"Forecast of {rows}: {shown.title.partition(': ')[2]}")
@@ -94,7 +98,7 @@ def forecast(
     """
     bands.check(fitting)
     tested = None if backtest is None else bl.read_backtest(backtest)
-    fitted, rows = sources.fit_or_load(source, choice, fitting, near=not beyond_evidence)
+    fitted, rows = sources.fit_or_load(source, choice, fitting, _near(beyond_evidence))
     # Rows too far out were refused above.
     fitted = fitted.accepted(unconverged=allow_unconverged, beyond_evidence=True)
     whole = bands.forecast(fitted, rows, fitting)
@@ -130,8 +134,7 @@ def running(
     table = choice.table(finished, choice.source_table).training(choice.train)
     law, ends = sources.required(choice.law, table), opt.of_grid(grid, "--grid")
     table, rows = going_on(table, choice.table(run, choice.source_table), ends)
-    near = not beyond_evidence
-    rows = sources.checked(rows, sources.laws_of(law, table), table, near=near)
+    rows = sources.checked(rows, sources.laws_of(law, table), table, _near(beyond_evidence))
     fitted = sources.fit_table(law, table, fitting)
     fitted = fitted.accepted(unconverged=allow_unconverged, beyond_evidence=True)
     return sources.beside(fitted, bands.forecast(fitted, rows, fitting), rows=rows)
@@ -184,7 +187,7 @@ class OfSaved(opt.Rows):
     def forecast(self, *used: str) -> "tuple[bl.Posterior | bl.Pool, bl.LossTable, bl.Forecast]":
         """The posterior, the rows, and their forecast; options `used` beside it need no --rows."""
         fitted = sources.load(self.posterior, self, *used)
-        fitted, rows = sources.with_rows(fitted, self, near=not self.beyond_evidence)
+        rows = sources.rows_of(fitted, self, _near(self.beyond_evidence))
         fitted = fitted.accepted(unconverged=self.allow_unconverged, beyond_evidence=True)
         return fitted, rows, fitted.forecast(rows, seed=self.seed)
 
@@ -336,7 +339,7 @@ def score(
     from bayeslaw.evaluate.scores import shown_scores
     from bayeslaw.huber.point_fit import shown_points
 
-    fitted, rows = sources.fit_or_load(source, choice, fitting, measured=True)
+    fitted, rows = sources.fit_or_load(source, choice, fitting, "measured")
     fitted = fitted.accepted(unconverged=allow_unconverged)
     scores = bl.score(fitted, rows, seed=fitting.seed)
     shown = replace(shown_scores(scores), title=f"Scores on {rows}").adding(rows=len(rows))

@@ -101,14 +101,7 @@ def help_text(path: str, *, values: bool = False) -> str:
     With `values`, those that the docstring lists are in parentheses.
     """
     function, _, name = path.rpartition(".")
-    entry = re.search(
-        rf"^(?:[\w*]+, )*{name}\b[\w, ]*(?: : (.*))?\n((?:    .*\n?|\n)+)",
-        _docstring(function),
-        re.M,
-    )
-    if entry is None:
-        raise LookupError(f"the docstring of bayeslaw.{function} has no argument {name}")
-    kind, text = entry[1] or "", " ".join(entry[2].split())
+    kind, text = _arguments(function)[name]
     text = re.sub(r"; [\w.]+ by default(?=[.])", "", text)  # the help says it by itself
     text = re.sub('`+|"(?=\\w)|(?<=\\w)"', "", text)
     sentence, *others = re.split(r"(?<=[.]) (?=[A-Z])", text)
@@ -118,26 +111,34 @@ def help_text(path: str, *, values: bool = False) -> str:
 
 
 @cache
-def _docstring(function: str) -> str:
-    """Docstring of a public function, such as ``"fit"``, ``"LossTable.split"``, ``"derive.floor"``.
-
-    Overloads, which come before a function, have none.
-    """
+def _arguments(function: str) -> dict[str, tuple[str, str]]:
+    """Kinds and texts of the arguments of ``"fit"``, ``"LossTable.split"``, ``"derive.floor"``."""
     package, names = Path(__file__).parents[1], function.split(".")
     stub = package / "__init__.pyi"
     if (package / names[0]).is_dir():
         stub = package / names.pop(0) / "__init__.py"
-    imported = re.search(
-        rf"^from (?:bayeslaw)?\.([\w.]+) import (?:\([^)]*|[^\n(]*)\b{names[0]}\b",
+    module = package.joinpath(*_modules(stub)[names[0]].split("."))
+    text = module.with_suffix(".py").read_text(encoding="utf-8")
+    for name in names:
+        _, _, text = text.partition(f"{'class' if name[0].isupper() else 'def'} {name}")
+    docstring = inspect.cleandoc(text.split('"""')[1]) + "\n"  # overloads, above it, have none
+    entries = re.findall(r"^([\w*, ]+)(?: : (.*))?\n((?:    .*\n?|\n)+)", docstring, re.M)
+    return {
+        name: (kind, " ".join(text.split()))
+        for named, kind, text in entries
+        for name in named.replace("*", "").split(", ")
+    }
+
+
+@cache
+def _modules(stub: Path) -> dict[str, str]:
+    """Modules of the public names of a package."""
+    found = re.findall(
+        r"^from (?:bayeslaw)?\.([\w.]+) import (\([^)]*|[^\n(]*)",
         stub.read_text(encoding="utf-8"),
         re.M,
     )
-    if imported is None:
-        raise LookupError(f"bayeslaw has no {function}")
-    text = package.joinpath(*imported[1].split(".")).with_suffix(".py").read_text(encoding="utf-8")
-    for name in names:
-        text = re.split(rf"^ *(?:class|def) {name}\b", text, maxsplit=1, flags=re.M)[1]
-    return inspect.cleandoc(text.split('"""')[1]) + "\n"
+    return {name: module for module, names in found for name in re.findall(r"\w+", names)}
 
 
 # -- options of several commands ------------------------------------------------------------------

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import bayeslaw as bl
 from bayeslaw.cli.options import Fitting, Reading, Rows, Sampling, Selection, names_of, refuse
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 type Fitted = bl.Posterior | bl.Pool | bl.PointFit
+type Need = Literal["any", "near", "measured"]
+"""What rows must be: not too far from the fitted ones, or measured."""
 
 
 def is_posterior(path: Path) -> bool:
@@ -26,28 +28,19 @@ def is_posterior(path: Path) -> bool:
 
 
 def fit_or_load(
-    source: Path,
-    choice: Selection,
-    sampling: Sampling,
-    *,
-    measured: bool = False,
-    near: bool = False,
+    source: Path, choice: Selection, sampling: Sampling, need: Need = "any"
 ) -> "tuple[Fitted, bl.LossTable]":
-    """Return a fit, made or loaded, and the rows to forecast, checked before the fit.
-
-    They are `measured` if they must have losses, and `near` if rows too far from the fitted ones
-    are refused.
-    """
+    """Return a fit, made or loaded, and the rows to forecast, checked before the fit."""
     if is_posterior(source):
         posterior = load(source, choice, sampling=sampling)
-        return with_rows(posterior, choice, measured=measured, near=near)
+        return posterior, rows_of(posterior, choice, need)
     table = choice.table(source, choice.source_table)
     law, rows = required(choice.law, table), choice.asked()
     if rows is None:
         table, rows = table.split(choice.train, choice.test)
     else:
         table = table.training(choice.train)
-    rows = checked(rows, laws_of(law, table), table, measured=measured, near=near)
+    rows = checked(rows, laws_of(law, table), table, need)
     return fit_table(law, table, sampling), rows
 
 
@@ -62,24 +55,16 @@ def load(
     return bl.load(source)
 
 
-def with_rows[F: bl.Posterior | bl.Pool](
-    posterior: F, choice: Rows, *, measured: bool = False, near: bool = False
-) -> "tuple[F, bl.LossTable]":
-    """A saved posterior, and the rows that it is to forecast."""
+def rows_of(posterior: "bl.Posterior | bl.Pool", choice: Rows, need: Need) -> "bl.LossTable":
+    """The rows that a saved posterior is to forecast."""
     rows = choice.asked()
     if rows is None:
         raise TableError("say which rows to forecast, with --rows or --grid.")
-    checks = {"measured": measured, "near": near}
-    return posterior, checked(rows, posterior.laws, posterior.table, **checks)
+    return checked(rows, posterior.laws, posterior.table, need)
 
 
 def checked(
-    rows: "bl.LossTable",
-    laws: "Sequence[bl.Law]",
-    fitted: "bl.LossTable",
-    *,
-    measured: bool = False,
-    near: bool = False,
+    rows: "bl.LossTable", laws: "Sequence[bl.Law]", fitted: "bl.LossTable", need: Need
 ) -> "bl.LossTable":
     """The rows, with what the laws hold; `TableError` if they cannot forecast or score them."""
     from bayeslaw.tables.hull import evidence
@@ -88,9 +73,9 @@ def checked(
     for law in laws:
         law.covariates(rows)
         check_rows(rows.frame, rows.name, fitted.frame)
-        if measured and "loss" not in rows.frame:
+        if need == "measured" and "loss" not in rows.frame:
             raise TableError(f"{rows.name}: no column 'loss'; scores need measured losses.")
-        if near:
+        if need == "near":
             positions = bl.locate(fitted, rows, law.about)
             level, reason = evidence(positions, law.about, refuse=True)
             if level == "refuse":

@@ -64,27 +64,13 @@ class Report(Page, Showing):
     """A report of a fit, as a self-contained page.
 
     ``print`` shows its warnings and summary.
-
-    Parameters
-    ----------
-    title : str
-        The answer: the plan, or else the forecast.
-    verdict : Note
-        Of the checks.
-    lead : str
-        What was fitted and forecast.
-    warnings : sequence of str
-        Shown at the top, such as that a posterior has not converged.
-    sections : mapping of str to Shown
-        By its anchor; the figures of a section are names of `pictures`.
-    pictures : mapping of str to Picture
     """
 
-    title: str
-    verdict: Note
-    lead: str
-    warnings: Sequence[str]
-    sections: Mapping[str, Shown] = field(repr=False)
+    title: str  # the answer: the plan, or else the forecast
+    verdict: Note  # of the checks
+    lead: str  # what was fitted and forecast
+    warnings: Sequence[str]  # at the top, such as that a posterior has not converged
+    sections: Mapping[str, Shown] = field(repr=False)  # by anchor; figures are names of pictures
     pictures: Mapping[str, Picture] = field(repr=False)
 
     @property
@@ -133,18 +119,12 @@ def report(
     comparison : DataFrame, optional
         From `bayeslaw.compare`.
     plan : Plan, optional
-        From `bayeslaw.plan`.
     backtest : Backtest, optional
-        From `bayeslaw.backtest`, of the same law on these or like runs; quoted in the summary.
+        Of the same law on these or like runs; quoted in the summary.
     command : str, optional
         Command that reproduces the report; shown on the page.
     seed : int
-        Seed of the predictive noise.
-
-    Returns
-    -------
-    Report
-        ``report.write("report.html")`` writes it.
+        Of the predictive noise.
 
     Examples
     --------

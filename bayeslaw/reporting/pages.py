@@ -50,13 +50,7 @@ class Page:
         raise NotImplementedError
 
     def write(self, path: str | Path) -> None:
-        """Write the page to `path`.
-
-        Raises
-        ------
-        FileError
-            If the file cannot be written; an earlier file is not changed.
-        """
+        """Write the page; an earlier file is not changed if that cannot be done."""
         atomic_write(path, self.html)
 
 
@@ -100,20 +94,14 @@ BUDGETS, RATIOS = 61, 41
 
 @dataclass(frozen=True)
 class Explorer(Page):
-    """One self-contained HTML page of one or several plans.
+    """One self-contained HTML page of one or several plans."""
 
-    Parameters
-    ----------
-    plans : mapping of str to dict
-        For each name: what the plan shows, P(both) over budgets and replay ratios, and the smallest
-        budget of each confidence.
-    """
-
+    # By name: what the plan shows, P(both) over budgets and replay ratios, and the smallest budget
+    # of each confidence.
     plans: Mapping[str, Mapping[str, Any]] = field(repr=False)
 
     @property
     def html(self) -> str:
-        """The page as one HTML document, Plotly included."""
         check_plotly()
         from plotly.offline import get_plotlyjs
 
@@ -144,11 +132,6 @@ def explore(
         Several plans, such as of other limits, sizes or bases, are chosen by name on the page.
     atpp, replay : array, optional
         Budgets and replay ratios of the map, in ascending order; by default around the plan.
-
-    Returns
-    -------
-    Explorer
-        ``explore(plan).write("plan.html")`` writes it.
 
     Examples
     --------
