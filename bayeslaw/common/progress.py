@@ -25,10 +25,11 @@ class _Step:
     done: int = 0
 
 
-class _Display:
-    """The steps that run, the outermost first; subclasses show them."""
+class _Lines:
+    """The steps that run, the outermost first: lines of a log, or nothing if `silent`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, silent: bool = False) -> None:
+        self.silent = silent
         self.steps: list[_Step] = []
         self.shown_at = 0.0
 
@@ -49,16 +50,6 @@ class _Display:
 
     def update(self, *, begun: bool = False) -> None:
         """A step has begun, or more of one is done, or one has ended and others have not."""
-
-    def say(self, words: str) -> None:
-        """Words that stay."""
-
-    def close(self) -> None:
-        """The end."""
-
-
-class _Lines(_Display):
-    def update(self, *, begun: bool = False) -> None:
         # Only rounds of draws and loops have a line, so that a mistake that is found later is
         # still one line; and a loop has a line now and then, not one each turn.
         outermost = not any(step.total for step in self.steps[:-1])
@@ -68,11 +59,15 @@ class _Lines(_Display):
             self.say(f"{self.text()}: {self.share}")
 
     def say(self, words: str) -> None:
-        print(words, file=sys.stderr, flush=True)
+        if not self.silent:
+            print(words, file=sys.stderr, flush=True)
         self.shown_at = time.monotonic()
 
+    def close(self) -> None:
+        """The end."""
 
-class _Terminal(_Display):
+
+class _Terminal(_Lines):
     def __init__(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -99,7 +94,7 @@ class _Terminal(_Display):
         self.bar.stop()
 
 
-class _Notebook(_Display):
+class _Notebook(_Lines):
     def __init__(self) -> None:
         super().__init__()
         self.id, self.said = uuid4().hex, list[str]()
@@ -125,21 +120,21 @@ class _Notebook(_Display):
         self.shown_at = time.monotonic()
 
 
-_DISPLAY: ContextVar[_Display | None] = ContextVar("display", default=None)
+_DISPLAY: ContextVar[_Lines | None] = ContextVar("display", default=None)
 
 
-def _display(progress: bool | None) -> _Display:
+def _display(progress: bool | None) -> _Lines:
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if progress is not False:
         if hasattr(shell, "kernel"):
             return _Notebook()
         if sys.stderr is not None and sys.stderr.isatty():
             return _Terminal()
-    return _Lines() if progress else _Display()
+    return _Lines(silent=not progress)
 
 
 @contextmanager
-def showing(progress: bool | None = None) -> Iterator[_Display]:
+def showing(progress: bool | None = None) -> Iterator[_Lines]:
     """Show the steps inside on one bar, from the first of them to the end.
 
     None is as around it: at the outermost on a terminal or in a notebook, and else not. True shows
