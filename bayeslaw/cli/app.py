@@ -145,8 +145,8 @@ def _with_options(function: Command) -> Callable[..., int]:
         printing = values.pop("printing")
         with _one_line_warnings() as said:
             with showing(True):
-                found = function(**values)
-            result = found if isinstance(found, Result) else Result(found)
+                returned = function(**values)
+            result = returned if isinstance(returned, Result) else Result(returned)
             of_result = result.shown.document.get("warnings", [])  # such as those of a report
             assert isinstance(of_result, list)
             shown = result.shown.adding(warnings=[*of_result, *said])

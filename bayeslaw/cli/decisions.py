@@ -211,8 +211,8 @@ class Limits:
     def check(self) -> None:
         """Refuse options beside --example; without it, name those that a plan needs."""
         if self.example is not None:
-            others = opt.names_of(Limits, "example", "relative", "confidence", "replay")
-            opt.refuse("on --example", *others, "backtest")
+            without_effect = opt.names_of(Limits, "example", "relative", "confidence", "replay")
+            opt.refuse("on --example", *without_effect, "backtest")
             if not self.relative:
                 raise BayeslawError("--absolute has no effect on --example.")
             return

@@ -185,7 +185,7 @@ class Sections:
         "Laws to compare on the same rows, such as form1,form2,dcpt.", metavar="LAWS"
     )
     compare_method: Literal["huber", "nuts"] = as_in("compare.method", default="huber")
-    plan: parsing.Limits = option(
+    plan: parsing.PlanLimits = option(
         f'Limits of a plan, the last two optional: "{parsing.PLAN}".', metavar="LIMITS"
     )
     plan_source: Path | None = option("For --plan: posterior of the source domain.")

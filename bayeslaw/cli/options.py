@@ -104,10 +104,10 @@ def help_text(path: str, *, values: bool = False) -> str:
     kind, text = _arguments(function)[name]
     text = re.sub(r"; [\w.]+ by default(?=[.])", "", text)  # the help says it by itself
     text = re.sub('`+|"(?=\\w)|(?<=\\w)"', "", text)
-    sentence, *others = re.split(r"(?<=[.]) (?=[A-Z])", text)
+    sentence, *further = re.split(r"(?<=[.]) (?=[A-Z])", text)
     if values and (listed := re.match(r"\{(.*?)\}", kind)):
         sentence = f"{sentence.removesuffix('.')} ({listed[1].replace('"', '')})."
-    return " ".join([sentence, *(text for text in others if text.startswith("By default"))])
+    return " ".join([sentence, *(text for text in further if text.startswith("By default"))])
 
 
 @cache
@@ -133,12 +133,12 @@ def _arguments(function: str) -> dict[str, tuple[str, str]]:
 @cache
 def _modules(stub: Path) -> dict[str, str]:
     """Modules of the public names of a package."""
-    found = re.findall(
+    imports = re.findall(
         r"^from (?:bayeslaw)?\.([\w.]+) import (\([^)]*|[^\n(]*)",
         stub.read_text(encoding="utf-8"),
         re.M,
     )
-    return {name: module for module, names in found for name in re.findall(r"\w+", names)}
+    return {name: module for module, names in imports for name in re.findall(r"\w+", names)}
 
 
 # -- options of several commands ------------------------------------------------------------------

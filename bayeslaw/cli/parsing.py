@@ -114,4 +114,4 @@ Columns = Annotated[
     dict[str, str], partial(assignments, example="params=size; loss=final_loss", separator=";")
 ]
 Laws = Annotated[list[str], law_names]
-Limits = Annotated[dict[str, Any], limits]
+PlanLimits = Annotated[dict[str, Any], limits]

@@ -55,7 +55,7 @@ def write_json(document: Mapping[str, object], path: str | Path) -> None:
     """Write JSON that is easy to read: each innermost list or mapping on one line."""
     text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
     # Join the lines of the innermost brackets. A line break is never inside a JSON string.
-    text = re.sub(r"[\[{]\n[^\[\]{}]*[\]}]", lambda part: re.sub(r"\n\s*", " ", part[0]), text)
+    text = re.sub(r"[\[{]\n[^\[\]{}]*[\]}]", lambda match: re.sub(r"\n\s*", " ", match[0]), text)
     atomic_write(path, text + "\n")
 
 

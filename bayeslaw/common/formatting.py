@@ -67,9 +67,9 @@ def jsonable(value: object) -> Any:
     import pandas as pd
 
     if isinstance(value, Mapping):
-        return {str(key): jsonable(each) for key, each in value.items()}
+        return {str(key): jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [jsonable(each) for each in value]
+        return [jsonable(item) for item in value]
     if isinstance(value, np.generic):
         value = value.item()
     if value is pd.NA or value is pd.NaT or (isinstance(value, float) and not math.isfinite(value)):
@@ -77,10 +77,10 @@ def jsonable(value: object) -> Any:
     return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
-def kind_of[T](base: type, known: Mapping[str, type[T]], name: str) -> type[T]:
-    """The class that is `known` by a name, or the user's own ``"package.module:Class"``."""
-    if name in known:
-        return known[name]
+def kind_of[T](base: type, kinds: Mapping[str, type[T]], name: str) -> type[T]:
+    """The class that is known by a name, or the user's own ``"package.module:Class"``."""
+    if name in kinds:
+        return kinds[name]
     what = base.__name__.lower()
     try:
         cls = resolve_name(name) if ":" in name else None
@@ -89,17 +89,17 @@ def kind_of[T](base: type, known: Mapping[str, type[T]], name: str) -> type[T]:
     if isinstance(cls, type) and issubclass(cls, base):
         return cast("type[T]", cls)
     raise LawError(
-        unknown(what, name, known)
+        unknown(what, name, kinds)
         + f" A class of your own, derived from {base.__name__}, is named 'package.module:Class'."
     )
 
 
-def stated[T](base: type, known: Mapping[str, type[T]], value: T) -> dict[str, Any]:
+def stated[T](base: type, kinds: Mapping[str, type[T]], value: T) -> dict[str, Any]:
     """The kind and the fields of a dataclass as JSON has them; `made` makes an equal object."""
     cls, what = type(value), base.__name__.lower()
     full_name = f"{cls.__module__}:{cls.__qualname__}"
-    name = next((kind for kind, each in known.items() if each is cls), full_name)
-    if "<locals>" in name or kind_of(base, known, name) is not cls:
+    name = next((kind for kind, of_kind in kinds.items() if of_kind is cls), full_name)
+    if "<locals>" in name or kind_of(base, kinds, name) is not cls:
         raise LawError(
             f"{what} {cls.__qualname__}: a file cannot name it; define the class at the top level "
             "of a module."
@@ -118,7 +118,7 @@ def stated[T](base: type, known: Mapping[str, type[T]], value: T) -> dict[str, A
     return {"kind": name, **contents}
 
 
-def made[T](base: type, known: Mapping[str, type[T]], stated: Mapping[str, Any]) -> T:
+def made[T](base: type, kinds: Mapping[str, type[T]], stated: Mapping[str, Any]) -> T:
     """The object that was `stated`; `LawError` if there is no such class, or no such field.
 
     A file states it, which must not choose what is imported.
@@ -131,7 +131,7 @@ def made[T](base: type, known: Mapping[str, type[T]], stated: Mapping[str, Any])
             f"{what} {kind!r} is not of this package: import {module} first, if you trust it."
         )
     try:
-        return kind_of(base, known, kind)(**values)
+        return kind_of(base, kinds, kind)(**values)
     except TypeError as error:
         raise LawError(f"{what} {kind!r}: {error}.") from None
 

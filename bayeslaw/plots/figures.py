@@ -115,8 +115,8 @@ def residuals(predicted: Forecast, fitted: Forecast | None = None) -> Figure:
         {"label": "training", "color": QUIET, "marker": "o", "alpha": 0.45},
         {"label": "held out", "color": COLOURS[1], "marker": "D", "alpha": 0.9},
     ]
-    parts = [predicted] if fitted is None else [fitted, predicted]
-    frames = [f.frame.assign(residual=100 * (_measured(f) / f.median - 1)) for f in parts]
+    forecasts = [predicted] if fitted is None else [fitted, predicted]
+    frames = [f.frame.assign(residual=100 * (_measured(f) / f.median - 1)) for f in forecasts]
     both = pd.concat(frames)
     own = {c: row for c, row in predicted.about.items() if c not in COVARIATES}
     across = [c for c in (*COVARIATES, *own) if c in both and both[c].nunique() > 1]
@@ -137,15 +137,15 @@ def residuals(predicted: Forecast, fitted: Forecast | None = None) -> Figure:
 
 
 @style()
-def backtest(found: Backtest) -> Figure:
+def backtest(result: Backtest) -> Figure:
     """Errors of later rows against how far they lay beyond the cut, one panel per model.
 
     The error is that of the median forecast in percent. Lines are the 90 % bands of the rows, and
     measured losses outside them are crossed.
     """
-    figure, panels = axes(len(found.models), columns=3, width=3.4, height=2.6, sharey=True)
-    for ax, model in zip(panels, found.models, strict=True):
-        rows = found.rows[found.rows["model"] == model]
+    figure, panels = axes(len(result.models), columns=3, width=3.4, height=2.6, sharey=True)
+    for ax, model in zip(panels, result.models, strict=True):
+        rows = result.rows[result.rows["model"] == model]
         inside = rows["inside_90"].to_numpy(bool)
         far, error = rows["decades"].to_numpy(), -100 * rows["error"].to_numpy()
         low, high = (100 * np.log(rows[c] / rows["median"]) for c in ("lower_90", "upper_90"))
@@ -154,7 +154,7 @@ def backtest(found: Backtest) -> Figure:
         ax.plot(far[~inside], error[~inside], "x", color=COLOURS[1], ms=5)
         ax.axhline(0, color=INK, lw=0.8)
         held = f"{inside.sum()} of {len(inside)} in the 90 % band"
-        ax.set(title=f"{model}: {held}", xlabel=f"decades of {found.along} beyond the cut")
+        ax.set(title=f"{model}: {held}", xlabel=f"decades of {result.along} beyond the cut")
         ax.set_xlim(0, 1.05 * np.max(far))
     panels[0].set_ylabel("measured over forecast (%)")
     return figure
