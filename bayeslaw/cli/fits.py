@@ -108,10 +108,10 @@ def fit(
     rows = choice.table(table, choice.source_table).training(choice.train)
     fitted = sources.fit_table(sources.required(choice.law, rows), rows, fitting)
     shown, head = fitted.shown(), sources.brief(fitted)
-    parameters = shown.blocks[len(head.blocks) :]
+    parameters = shown.blocks[len(fitted.heading().blocks) :]
     # Of a fit that is saved the parameters are in the file.
-    parameters = parameters if out is None else [Detail(block) for block in parameters]  # type: ignore[arg-type]
-    shown = replace(shown, blocks=[*head.blocks, *parameters], short=head.short)
+    parameters = parameters if out is None else [Detail(block) for block in parameters]
+    shown = replace(shown, title=head.title, blocks=[*head.blocks, *parameters])
     shown = shown.adding(**fitting.document(), out=out)
     if choice.train:
         shown = shown.adding(train=choice.train)

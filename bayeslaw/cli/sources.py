@@ -143,7 +143,7 @@ def save_figure(path: Path | None, draw: "Callable[[], Figure]") -> None:
 
 
 def brief(fitted: Fitted) -> Shown:
-    """Return the heading of a fit, of which text that is not verbose has a line, and warnings."""
+    """Return the heading of a fit as a line and its warnings, and the rest as details."""
     head = fitted.heading()
     if isinstance(fitted, bl.PointFit):
         state = f"{round(fitted.agreeing * fitted.polished)} of {fitted.polished} starts agree"
@@ -152,10 +152,9 @@ def brief(fitted: Fitted) -> Shown:
     line = f"{head.document['law']}, fitted to {fitted.table}"
     blocks = [
         block if isinstance(block, Note) and block.level != "ok" else Detail(block)
-        for block in head.blocks
-        if not isinstance(block, Detail)
+        for block in (head.title, *head.blocks)
     ]
-    return replace(head, blocks=blocks, short="; ".join(filter(None, [line, state])))
+    return replace(head, title="; ".join(filter(None, [line, state])), blocks=blocks)
 
 
 def beside(

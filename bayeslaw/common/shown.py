@@ -87,7 +87,7 @@ def _written(value: Any, form: Format | None) -> str:
 class Detail:
     """A block that text has only if it is to be verbose."""
 
-    block: "str | Note | list[str] | Table"
+    block: "Block"
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,6 @@ class Shown:
     blocks: "Sequence[Block]" = ()
     document: Mapping[str, object] = field(default_factory=dict)  # for JSON
     figures: Sequence[str] = ()  # functions of `bayeslaw.plots` that draw the result
-    short: str = ""  # in place of the title, in text that is not verbose
 
     def __add__(self, other: "Shown") -> "Shown":
         """Both, one below the other; the document has the fields of both."""
@@ -109,7 +108,6 @@ class Shown:
             [*above, *title, *other.blocks],
             {**self.document, **other.document},
             (*self.figures, *other.figures),
-            self.short if self.title else other.short,
         )
 
     def adding(self, **fields: object) -> "Shown":
@@ -117,12 +115,11 @@ class Shown:
 
     def text(self, width: int = 80, color: bool = False, verbose: bool = False) -> str:
         """The text, with lines of at most `width` characters where tables allow it."""
-        title = self.title if verbose else self.short or self.title
-        blocks: list[Block] = [Note(title)] if title else []
+        blocks: list[Block] = [Note(self.title)] if self.title else []
         blocks += [b for b in self.blocks if verbose or not isinstance(b, Detail)]
         lines: list[str] = []
         for block in blocks:
-            lines += _lines(block.block if isinstance(block, Detail) else block, width, color)
+            lines += _lines(block, width, color)
         kept = [line for i, line in enumerate(lines) if line or (i and lines[i - 1])]
         return "\n".join(kept).strip("\n")
 
@@ -152,7 +149,9 @@ class Showing:
         return self.shown().html()
 
 
-def _lines(block: "str | Note | list[str] | Table", width: int, color: bool) -> list[str]:
+def _lines(block: Block, width: int, color: bool) -> list[str]:
+    if isinstance(block, Detail):
+        return _lines(block.block, width, color)
     if isinstance(block, str):
         return _paragraph(block, width)
     if isinstance(block, list):
