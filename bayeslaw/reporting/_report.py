@@ -180,11 +180,16 @@ def report(
     add("Parameters", fit.shown(), formulas)
     add("Data", _data(fit, rows.frame, train, test))
     add("Provenance", _provenance(fit, rows, command, seed))
-    name = f"The pool {fit.name}" if isinstance(fit, Pool) else f"The law {fit.law.name}"
-    lead = f"{name}, fitted to {len(fit.table)} losses of {Path(fit.table.name).name}"
-    lead += f"{_asked(train)}, forecasts {len(rows)} row{'s' * (len(rows) > 1)}{_asked(test)}."
     verdict = Note(checked.verdict, cast("Severity", checked.level))
+    lead = _lead(fit, rows, train, test)
     return Report(title, verdict, lead, warnings, sections, pictures)
+
+
+def _lead(fit: Posterior | Pool, rows: LossTable, train: str | None, test: str | None) -> str:
+    name = f"The pool {fit.name}" if isinstance(fit, Pool) else f"The law {fit.law.name}"
+    fitted = f"{name}, fitted to {len(fit.table)} losses of {Path(fit.table.name).name}"
+    asked = f"{len(rows)} row{'s' * (len(rows) > 1)}{_asked(test)}"
+    return f"{fitted}{_asked(train)}, forecasts {asked}."
 
 
 def _drawn(words: str, **figures: Figure) -> dict[str, Picture]:
