@@ -35,7 +35,6 @@ from bayeslaw.plots.style import (
     axes,
     band,
     band_key,
-    flops_axis,
     key,
     legend,
     log_axis,
@@ -167,8 +166,7 @@ def _frontiers(
     labels = AXIS_LABELS["params"], "tokens per parameter D / N"
     for ax, label, values_of_rows in zip(panels, labels, fitted.values(), strict=True):
         ax.plot(rows["compute"], values_of_rows, "o", ms=2.5, color=QUIET, alpha=0.5, mew=0)
-        log_axis(ax, flops, "flops")
-        flops_axis(ax)
+        log_axis(ax, flops, "compute")
         ax.set(yscale="log", ylabel=label)
         if beyond:
             shade_ahead(ax, rows["compute"].max())

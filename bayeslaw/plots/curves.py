@@ -31,7 +31,6 @@ from bayeslaw.plots.style import (
     axes,
     band,
     band_keys,
-    flops_axis,
     key,
     legend,
     log_axis,
@@ -345,7 +344,6 @@ def overview(fit: Posterior | Pool, rows: Rows | pd.DataFrame, *, seed: int = 0)
             beyond = True
             shade_ahead(ax, train[x].max())
     _loss_axis(panels[0], np.concatenate([train["loss"], forecast.get("loss", forecast["median"])]))
-    flops_axis(panels[0])
     panels[0].set_ylabel(AXIS_LABELS["loss"])
     distinct = np.unique(sizes)
     bar = figure.colorbar(colours, ax=panels[1], pad=0.02, label="model size N")

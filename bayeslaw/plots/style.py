@@ -32,7 +32,8 @@ INK, QUIET = "#1a1a1a", "#6b6b6b"
 SIZES = ListedColormap(mpl.colormaps["viridis"](np.linspace(0, 0.85, 256)))
 """Colours of model sizes and budgets. The end of viridis is left out: yellow on white is faint."""
 
-AXIS_LABELS = {c: row.label for c, row in TABLE.items()} | {"loss": "loss (nats per token)"}
+AXIS_LABELS = {c: row.label for c, row in TABLE.items()}
+AXIS_LABELS |= {"loss": "loss (nats per token)", "compute": "compute 6 N D (FLOPs)"}
 RC: dict[RcKeyType, object] = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
@@ -94,14 +95,21 @@ def axis_label(column: str, declared: Mapping[str, Covariate]) -> str:
 
 
 def log_axis(ax: Axes, values: npt.ArrayLike, name: str) -> None:
-    """Make the x axis logarithmic over `values`, with ticks at these if few, or round numbers."""
+    """Make the x axis logarithmic over `values`, with ticks at these if few, or round numbers.
+
+    FLOPs have ticks at powers of ten.
+    """
     distinct = np.unique(np.asarray(values, float))
     low, high = distinct[0], distinct[-1]
     pad = (high / low) ** 0.07 if high > 1.001 * low else 1.5
     ax.set_xscale("log")
     ax.set_xlim(low / pad, high * pad)
-    ax.xaxis.set_major_locator(FixedLocator(_ticks(distinct)))
-    ax.xaxis.set_major_formatter(lambda value, _: count(value))
+    if name == "compute":
+        ax.xaxis.set_major_locator(LogLocator())
+        ax.xaxis.set_major_formatter(LogFormatterSciNotation())
+    else:
+        ax.xaxis.set_major_locator(FixedLocator(_ticks(distinct)))
+        ax.xaxis.set_major_formatter(lambda value, _: count(value))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlabel(AXIS_LABELS.get(name, name))
 
@@ -183,12 +191,6 @@ def shade_ahead(ax: Axes, end: float) -> None:
     right = ax.get_xlim()[1]
     ax.axvspan(end, right, **AHEAD)
     ax.set_xlim(right=right)
-
-
-def flops_axis(ax: Axes) -> None:
-    ax.xaxis.set_major_locator(LogLocator())
-    ax.xaxis.set_major_formatter(LogFormatterSciNotation())
-    ax.set_xlabel("compute 6 N D (FLOPs)")
 
 
 def legend(figure: Figure, handles: Sequence[Artist], columns: int = 6) -> None:
