@@ -95,12 +95,13 @@ def grouped(seed: int, scales: dict[str, float] = EFFECTS) -> LossTable:
     return from_frame(frame, "grouped")
 
 
-def with_effects(fitted: Posterior, level: str, labels: object, tau: float, **spec) -> Posterior:
+def with_effects(fitted: Posterior, level: str, labels: Any, tau: float, **spec) -> Posterior:
     """The fit as one with random effects of a level on rows of these labels, drawn from N(0, tau).
 
-    Draws of the other parameters stay as they are, so nothing is sampled.
+    Draws of the other parameters stay as they are, so nothing is sampled. Labels of sizes are N.
     """
-    table = from_frame(fitted.table.frame.assign(**{level: labels}), fitted.table.name)
+    columns = {} if level == "size" else {level: labels}
+    table = from_frame(fitted.table.frame.assign(**columns), fitted.table.name)
     names = np.unique(effects.labels(table.frame, level))
     shape = fitted.draws.sizes["chain"], fitted.draws.sizes["draw"], len(names)
     effect = tau * np.random.default_rng(0).standard_normal(shape)
@@ -141,20 +142,25 @@ def delphi() -> LossTable:
     return read_table(DATA / "delphi" / "isotoken.csv")
 
 
+def from_bases(replay, atpp, seed=0, **bases):
+    """Runs from bases of some sizes and stages, whose losses vary by a per cent."""
+    made, rng = grid(**bases), np.random.default_rng(seed)
+    n, d = made["params"], made["params"] * made["ptpp"]
+    expected = 1.5 + 90 / n**0.3 + 300 / d**0.33
+    made["base_loss"] = expected * np.exp(0.01 * rng.standard_normal(len(made)))
+    made["start_loss"] = 5 + 0.1 * rng.standard_normal(len(made))
+    made["base"] = np.arange(len(made))
+    rows = made.merge(grid(replay=replay, atpp=atpp), how="cross")
+    return rows.assign(tokens=rows["atpp"] * rows["params"])
+
+
 @cache
 def stages() -> pd.DataFrame:
     """Runs of eight bases, with numeric labels, at two ratios and three budgets."""
-    bases = grid(params=[1e8, 3e8, 1e9, 3e9], ptpp=[15, 60])
-    n, d, rng = bases["params"], bases["params"] * bases["ptpp"], np.random.default_rng(0)
-    expected = 1.5 + 90 / n**0.3 + 300 / d**0.33
-    bases["base_loss"] = expected * np.exp(0.01 * rng.standard_normal(8))
-    bases["start_loss"] = 5 + 0.1 * rng.standard_normal(8)
-    bases["base"] = np.arange(8)
-    rows = bases.merge(grid(replay=[0.1, 0.5], atpp=[0.5, 2, 8]), how="cross")
-    rows["tokens"], rows["run"] = rows["atpp"] * rows["params"], 10 * rows["base"]
-    rows["run"] += (rows["replay"] > 0.3).astype(int)
-    rows["role"] = "source"
-    table = simulate("transfer", TRANSFER | {"c": 0.0}, rows.drop(columns="atpp"), sigma=0.003)
+    bases = {"params": [1e8, 3e8, 1e9, 3e9], "ptpp": [15, 60]}
+    rows = from_bases([0.1, 0.5], [0.5, 2, 8], **bases).drop(columns="atpp")
+    rows["run"], rows["role"] = 10 * rows["base"] + (rows["replay"] > 0.3).astype(int), "source"
+    table = simulate("transfer", TRANSFER | {"c": 0.0}, rows, sigma=0.003)
     return table.frame.drop(columns="synthetic")
 
 
@@ -177,20 +183,20 @@ TRANSFER = {
 
 
 def transfer_design(seed=0):
-    """Runs of five sizes and five budgets from bases whose losses vary by a per cent."""
-    rng = np.random.default_rng(seed)
-    stages = grid(params=[1e8, 2e8, 4e8, 8e8, 1.6e9], ptpp=[15, 31, 62, 124, 279])
-    stages["base"] = [f"base {i}" for i in range(len(stages))]
-    tokens = stages["params"] * stages["ptpp"]
-    expected = 1.5 + 90 / stages["params"] ** 0.3 + 300 / tokens**0.33
-    stages["base_loss"] = expected * np.exp(0.01 * rng.standard_normal(len(stages)))
-    stages["start_loss"] = 5 + 0.1 * rng.standard_normal(len(stages))
-    rows = stages.merge(grid(replay=[0.1, 0.25, 0.5], atpp=[0.5, 1, 2, 4, 8, 16]), how="cross")
-    return rows.assign(
-        tokens=rows["atpp"] * rows["params"],
-        run=rows["base"] + " " + rows["replay"].astype(str),
-        role="target",
-    )
+    """Runs of five sizes and five budgets from bases with labels."""
+    bases = {"params": [1e8, 2e8, 4e8, 8e8, 1.6e9], "ptpp": [15, 31, 62, 124, 279]}
+    rows = from_bases([0.1, 0.25, 0.5], [0.5, 1, 2, 4, 8, 16], seed, **bases)
+    rows["base"] = [f"base {i}" for i in rows["base"]]
+    return rows.assign(run=rows["base"] + " " + rows["replay"].astype(str), role="target")
+
+
+@cache
+def exact_transfer(role="target"):
+    """Runs from 25 bases, which follow the law `transfer` exactly."""
+    design, truth = transfer_design().assign(role=role), TRANSFER
+    if role == "source":
+        design, truth = design.assign(start_loss=design["base_loss"]), TRANSFER | {"c": 0.2}
+    return simulate("transfer", truth, design)
 
 
 def run(*words, code=0):
@@ -210,26 +216,21 @@ def fails(*words):
     return result.stderr
 
 
-KATO = {"E": 1.6, "A": 60.0, "alpha1": 0.02, "alpha2": 0.42, "alpha3": 0.011}
-"""Parameters of the law `liew_kato`, of rows as in `kato_design`."""
-
-
-def kato_design():
-    return grid(params=[1e8, 4e8, 1.6e9], ptpp=[10, 40, 160], tokens=np.geomspace(1e8, 3e10, 6))
-
-
 FORGETTING = {"E": 0.6, "A": 14.0, "alpha": 0.25, "F": 57.0, "eta": 0.4, "phi": 0.31, "rho": 1.4}
 FORGETTING |= {"G": 0.42, "xi": 3.0, "omega": 3.2}
-"""Parameters of the law `forgetting`, of rows as in `forgetting_design`."""
-
-
-def forgetting_design():
-    """Sizes of tinycpt; tokens are half to twenty times the parameters."""
-    design = grid(
-        params=[2e4, 4e4, 8e4, 1.5e5], ptpp=[15, 31, 62, 124, 279], replay=[0.1, 0.25, 0.5],
-        tokens=[0.5, 1, 2, 4, 8, 20],
-    )  # fmt: skip
-    return design.assign(tokens=design["tokens"] * design["params"])
+STATED = {
+    "liew_kato": (
+        {"E": 1.6, "A": 60.0, "alpha1": 0.02, "alpha2": 0.42, "alpha3": 0.011},
+        grid(params=[1e8, 4e8, 1.6e9], ptpp=[10, 40, 160], tokens=np.geomspace(1e8, 3e10, 6)),
+    ),
+    "forgetting": (  # sizes of tinycpt
+        FORGETTING,
+        grid(params=[2e4, 4e4, 8e4, 1.5e5], ptpp=[15, 31, 62, 124, 279], replay=[0.1, 0.25, 0.5],
+             atpp=[0.5, 1, 2, 4, 8, 20]).eval("tokens = atpp * params").drop(columns="atpp"),
+    ),
+    "transfer": (TRANSFER, transfer_design()),
+}  # fmt: skip
+"""Parameters of the other laws, and rows for them."""
 
 
 @cache
@@ -249,23 +250,12 @@ def golden_table(name):
 
 EXPERTS = """title = "Size, tokens, experts and dropout"
 reference = "none"
-[[term]]
-coefficient = "A"
-slope = "slope_N"
-log = "-alpha*log(N)"
-[[term]]
-coefficient = "B"
-slope = "slope_D"
-log = "-beta*log(D) + rise*dropout"
-[[term]]
-coefficient = "G"
-slope = "slope_X"
-log = "-xi*log(experts)"
-[covariates.experts]
-label = "experts per layer"
-unit = "experts"
-[covariates.dropout]
-log = false
+term = [{coefficient = "A", slope = "slope_N", log = "-alpha*log(N)"},
+ {coefficient = "B", slope = "slope_D", log = "-beta*log(D) + rise*dropout"},
+ {coefficient = "G", slope = "slope_X", log = "-xi*log(experts)"}]
+covariates.experts = {label = "experts per layer", unit = "experts"}
+covariates.dropout = {log = false}
+bounds = {rise = [-inf, inf]}
 [priors]
 floor = "Beta(alpha=2, beta=2)"
 slope_N = "LogNormal(median=0.12, sigma=0.8)"
@@ -275,8 +265,6 @@ beta = "LogNormal(median=0.3, sigma=0.5)"
 rise = "Normal(mu=0, sigma=2)"
 slope_X = "LogNormal(median=0.06, sigma=0.8)"
 xi = "LogNormal(median=0.33, sigma=0.4)"
-[bounds]
-rise = [-inf, inf]
 """
 """A law's file that declares two covariates."""
 EXPERTS_TRUTH = {"E": 1.8, "A": 400.0, "alpha": 0.34, "B": 900.0, "beta": 0.36, "rise": 1.0}

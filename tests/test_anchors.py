@@ -19,9 +19,8 @@ from bayeslaw.design.anchors import (
 )
 from bayeslaw.inference.fitting import joined, refit
 from bayeslaw.laws.steps import Offset, Repetition
-from bayeslaw.model.effects import labels
 from tests.posteriors import both
-from tests.support import CHINCHILLA, saved, small
+from tests.support import CHINCHILLA, saved, small, with_effects
 
 POOL = grid(params=[2e8, 2e9, 6e9], tokens=[2e9, 2e10, 2e11])
 GOALS = grid(params=[3e10], tokens=[1e11, 1e12])
@@ -169,13 +168,7 @@ def test_an_unconverged_posterior_is_refused_unless_accepted():
 
 
 def test_candidates_and_targets_of_one_new_size_have_its_effect(world_fit):
-    effect = 0.01 * np.random.default_rng(7).standard_normal((4, 100, 4))
-    draws = world_fit.draws.assign(
-        tau_size=(["chain", "draw"], np.full((4, 100), 0.01)),
-        size_effect=(["chain", "draw", "size"], effect),
-        size=labels(world_fit.table.frame.drop_duplicates("params"), "size"),
-    )
-    fit = replace(world_fit, draws=draws, spec=replace(world_fit.spec, effects=("size",)))
+    fit = with_effects(world_fit, "size", None, 0.01)
     pool = grid(params=[1e10, 3e10], tokens=6e11, replay=[0.2, 0.4], ptpp=279)
     found = joint_gaussian(fit, pool, pool.tail(1))
     np.testing.assert_allclose(found.targets[:, 0], found.measured[:, 3], atol=1e-12)
@@ -184,10 +177,8 @@ def test_candidates_and_targets_of_one_new_size_have_its_effect(world_fit):
 
 
 def test_rows_of_a_new_run_vary_together(world_fit):
-    tau, effect = 0.03, (["chain", "draw", "run"], np.zeros((4, 100, 2)))
-    draws = world_fit.draws.assign(tau_run=(["chain", "draw"], np.full((4, 100), tau)))
-    draws = draws.assign_coords(run=["a", "b"]).assign(run_effect=effect)
-    fit = replace(world_fit, draws=draws, spec=replace(world_fit.spec, effects=("run",)))
+    tau, labels = 0.03, np.resize(["a", "b"], len(world_fit.table))
+    fit = with_effects(world_fit, "run", labels, tau)
     pool = grid(params=[1e9, 2e9], tokens=[1e10, 3e10], replay=0.2, ptpp=31)
     found = joint_gaussian(fit, pool.assign(run=[*"xxyy"]), pool[:1])
     shared = tau**2 * np.kron(np.eye(2), np.ones((2, 2)))

@@ -92,8 +92,9 @@ def one(law, table=None, columns=None, **settings):
     return make
 
 
-def on_design(law, design, truth):
-    """Data of a law on some rows of a design."""
+def on_design(law):
+    """Data of a law on some rows of its design."""
+    truth, design = support.STATED[law]
     rows = design.iloc[::5]
     return one(law, lambda: simulated(law, rows.assign(replay=rows.get("replay", 0.1)), truth))
 
@@ -110,8 +111,8 @@ CASES = {
     "gate": one("form3"),
     "form2": one("form2"),
     "skaling": one("skaling"),
-    "liew_kato": on_design("liew_kato", support.kato_design(), support.KATO),
-    "forgetting": on_design("forgetting", support.forgetting_design(), support.FORGETTING),
+    "liew_kato": on_design("liew_kato"),
+    "forgetting": on_design("forgetting"),
     "form1n": one("form1n", measured),
     "transfer": one("transfer", measured),
     "form3 of one base": one("form3", measured, {"rows": BASE}),

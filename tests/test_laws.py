@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from matplotlib.mathtext import MathTextParser
 
 import bayeslaw as bl
-from bayeslaw import TableError, fit_huber, grid, load_law, simulate
+from bayeslaw import TableError, fit_huber, grid, load_law
 from bayeslaw.common.files import models_dir
 from bayeslaw.huber.bases import base_table, for_table
 from bayeslaw.laws.deviations import CORE, START
@@ -23,7 +23,16 @@ from bayeslaw.laws.steps import Departure, Offset, Repetition, Tuning
 from bayeslaw.laws.terms import ORIGIN, Term
 from bayeslaw.model.discrepancy import Adaptation, Curvature, FromBase
 from tests import support
-from tests.support import CHINCHILLA, DESIGN, FORGETTING, LAWS, TRANSFER, saved, truth_of
+from tests.support import (
+    CHINCHILLA,
+    DESIGN,
+    FORGETTING,
+    LAWS,
+    TRANSFER,
+    exact_transfer,
+    saved,
+    truth_of,
+)
 
 RECORDED = json.loads((support.SAVED / "laws.json").read_text())
 few = settings(max_examples=30, deadline=None)
@@ -449,23 +458,14 @@ RISING = TRANSFER | {"c": 0.2}
 
 
 @cache
-def exact(role="target"):
-    """Runs from 25 bases, which follow the law `transfer` exactly."""
-    if role == "target":
-        return simulate("transfer", TRANSFER, support.transfer_design(), sigma=0.0)
-    design = support.transfer_design().assign(role=role, start_loss=lambda f: f["base_loss"])
-    return simulate("transfer", RISING, design, sigma=0.0)
-
-
-@cache
 def transfer(role="target"):
     """The law with the losses of these bases."""
-    return for_table(load_law("transfer"), exact(role))
+    return for_table(load_law("transfer"), exact_transfer(role))
 
 
 @pytest.mark.parametrize("role", ["target", "source"])
 def test_transfer_by_hand(role):
-    law, rows = transfer(role), exact(role).frame
+    law, rows = transfer(role), exact_transfer(role).frame
     p = RISING if role == "source" else TRANSFER
     assert law.parameters == tuple(p)
     assert ("c" in law.priors) == ("c" in p)
@@ -496,7 +496,7 @@ def test_transfer_by_hand(role):
 
 def test_shares_of_start_and_core_are_derivatives_by_their_logs():
     law = FromBase().apply(transfer().taking(Offset))
-    rows = exact().frame.assign(annealed=np.arange(len(exact())) % 2)
+    rows = exact_transfer().frame.assign(annealed=np.arange(len(exact_transfer())) % 2)
     x, at = law.covariates(rows), law.reference_point(rows)
     p = TRANSFER | dict.fromkeys(law.step(Offset).parameters, 0.01)
     p = law.amounts(law.to_reference(p | dict.fromkeys(law.discrepancy_parameters, 0.0), at), at)
@@ -514,10 +514,10 @@ def test_shares_of_start_and_core_are_derivatives_by_their_logs():
 
 
 def test_products_without_the_share_vanish_where_the_loss_is_the_bases():
-    rows = exact("source").frame.drop_duplicates("base").assign(tokens=1e-6)
+    rows = exact_transfer("source").frame.drop_duplicates("base").assign(tokens=1e-6)
     for kind, vanish in ((FromBase(), True), (Adaptation(), False)):
         law = kind.apply(transfer("source"))
-        x, at = law.covariates(rows), law.reference_point(exact("source"))
+        x, at = law.covariates(rows), law.reference_point(exact_transfer("source"))
         p = RISING | dict.fromkeys(law.discrepancy_parameters, 0.0)
         p = law.amounts(law.to_reference(p, at), at)
         for name in ("poly_NN", "poly_NP", "poly_PP", "poly_ND", "poly_PD"):
@@ -566,8 +566,8 @@ def test_mistakes_of_bases(tmp_path):
     with pytest.raises(TableError, match="column 'base'"):
         bl.read_table(target, source=source)
     with pytest.raises(TableError, match="source="):
-        fit_huber("transfer", bl.from_frame(exact().frame.drop(columns="base_loss")))
-    again = bl.from_frame(exact().frame.replace({"base": {"base 3": "base 4"}}))
+        fit_huber("transfer", bl.from_frame(exact_transfer().frame.drop(columns="base_loss")))
+    again = bl.from_frame(exact_transfer().frame.replace({"base": {"base 3": "base 4"}}))
     with pytest.raises(TableError, match="base base 4 has several params, ptpp, start_loss or"):
         for_table(load_law("transfer"), again)
 
@@ -578,7 +578,7 @@ def test_which_bases_are_known():
     unlabelled = grid(params=1.6e9, ptpp=[279, 500])
     assert bases.unknown(unlabelled.assign(base=["new", "base 3"])).tolist() == [True, False]
     assert bases.unknown(unlabelled).tolist() == [False, True]
-    known = exact().frame.query("params == 1.6e9 and ptpp == 279").iloc[0]
+    known = exact_transfer().frame.query("params == 1.6e9 and ptpp == 279").iloc[0]
     assert np.exp(bases.logs(unlabelled)[0][0]) == pytest.approx(known["start_loss"])
     # What a row says itself counts first, beside a label and without.
     own = unlabelled[:1].assign(start_loss=9.0)
@@ -587,7 +587,9 @@ def test_which_bases_are_known():
     twice = {**bases.known, "another": bases.known["base 24"]}
     assert replace(bases, known=twice).unknown(unlabelled).all()
     # Labels that are numbers, beside a missing one, which turns the column into floats.
-    numbered = exact().frame.assign(base=exact().frame["base"].str[5:].astype(int))
+    numbered = exact_transfer().frame.assign(
+        base=exact_transfer().frame["base"].str[5:].astype(int)
+    )
     bases = for_table(load_law("transfer"), bl.from_frame(numbered)).step(Departure).bases
     ahead = grid(params=[1.6e9, 3.2e9], ptpp=[279, 500]).assign(base=[7, None, None, None])
     assert bases.unknown(ahead).tolist() == [False, True, True, True]

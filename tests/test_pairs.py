@@ -25,7 +25,7 @@ import bayeslaw as bl
 from bayeslaw.inference.fitting import joined, refit
 from bayeslaw.laws.lawfiles import parse_law
 from tests.make_data import FITS, PLAIN, SHORT, short
-from tests.posteriors import of_role
+from tests.posteriors import of_role, turned
 from tests.support import EXPERTS, routed, saved, small, stages
 
 
@@ -176,15 +176,6 @@ def point() -> Case:
 # -- consumers ------------------------------------------------------------------------------------
 
 CONSUMERS: dict[str, Callable[..., Any]] = {}
-
-
-def turned(fit: Any) -> Any:
-    """The fit with its draws in another order: that of another domain, say."""
-    if isinstance(fit, bl.PointFit):
-        return fit
-    if isinstance(fit, bl.Pool):
-        return dataclasses.replace(fit, members={n: turned(m) for n, m in fit.members.items()})
-    return dataclasses.replace(fit, draws=fit.draws.isel(draw=slice(None, None, -1)))
 
 
 def consumer(use: Callable[..., Any]) -> Callable[..., Any]:

@@ -33,16 +33,10 @@ from tests.support import DATA, DESIGN, LAWS, delphi, made, miss, on_bound, smal
 
 ENGLISH = read_table(DATA / "tinycpt/english.csv", where="annealed and replay < 1")
 OLMO = read_table(DATA / "olmo/ladder.csv", where="domain == 'c4_en'")
-REPEATED = support.grid(
-    params=[1e8, 4e8, 1.6e9], unique_tokens=[2e8, 1e9], tokens=[1e9, 6e9, 3e10, 1e11]
-)
+REPEATED = grid(params=[1e8, 4e8, 1.6e9], unique_tokens=[2e8, 1e9], tokens=[1e9, 6e9, 3e10, 1e11])
 OWN = DESIGN.assign(role="source")
-EXACT = {name: (truth_of(load_law(name).parameters), OWN) for name in LAWS} | {
-    "liew_kato": (support.KATO, support.kato_design()),
-    "forgetting": (support.FORGETTING, support.forgetting_design()),
-    "transfer": (support.TRANSFER, support.transfer_design()),
-    "chinchilla, repeated": (support.CHINCHILLA | {"R_D": 15.4}, REPEATED),
-}
+EXACT = {name: (truth_of(load_law(name).parameters), OWN) for name in LAWS} | support.STATED
+EXACT["chinchilla, repeated"] = support.CHINCHILLA | {"R_D": 15.4}, REPEATED
 
 
 @pytest.mark.parametrize("name", EXACT)
