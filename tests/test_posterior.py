@@ -25,7 +25,6 @@ from bayeslaw.inference.pools import load_posterior
 from bayeslaw.inference.storage import SCHEMA
 from bayeslaw.laws.priors import NOISE, override
 from bayeslaw.model.building import build
-from bayeslaw.model.effects import labels
 from bayeslaw.model.prior import draw_parameters
 from bayeslaw.model.spec import make_data
 from tests.posteriors import of_role
@@ -185,21 +184,6 @@ def test_aliases_tables_other_columns_and_far_rows(posterior):
     assert (far > 0).all()
 
 
-def test_aliases_where_a_random_effect_depends_on_size():
-    fit = saved("delphi_chinchilla")
-    base, size = (labels(fit.table.frame, level) for level in ("base", "size"))
-    same = dict(zip(base, size, strict=True))  # the bases of this table are its sizes
-    sized = fit.draws.rename(base="size", base_effect="size_effect", tau_base="tau_size")
-    sized = sized.assign_coords(size=[same[name] for name in sized["size"].values])
-    spec, frame = replace(fit.spec, effects=("size",)), fit.table.frame.head(5)
-    fit = replace(fit, draws=sized, spec=spec)
-    aliased = frame.rename(columns={"params": "N", "tokens": "D"})
-    for method in (fit.latent, fit.scale, lambda rows: fit.extended(fit.rows(rows))[1]["alpha"]):
-        np.testing.assert_array_equal(method(aliased), method(frame))
-    with pytest.raises(TableError, match="rows: column 'params' is not positive"):
-        fit.latent(frame.assign(params=0.0))
-
-
 def test_every_row_has_a_position(posterior):
     """The training rows have N up to 3e9 and D up to 1e11, at every combination."""
     inside, outside = (posterior.forecast(rows).to_frame() for rows in (small(), ROWS))
@@ -240,24 +224,19 @@ GATE = {"rhat": 1.01, "ess_bulk": 400, "ess_tail": 400, "divergences": 0, "bfmi"
 def test_each_part_of_the_gate():
     assert Convergence(**GATE).ok
     for spoilt, says in (
-        ({"rhat": 1.011}, "R-hat 1.011 > 1.01"),
         ({"rhat": 1.01003}, "R-hat 1.011 > 1.01"),
         ({"rhat": np.nan}, "R-hat nan > 1.01"),
-        ({"ess_bulk": 399}, "bulk ESS 399 < 400"),
         ({"ess_bulk": 399.9}, "bulk ESS 399 < 400"),
         ({"ess_tail": np.nan}, "tail ESS nan < 400"),
         ({"divergences": 1}, "1 divergences"),
-        ({"bfmi": 0.29}, "E-BFMI 0.29 < 0.3"),
         ({"bfmi": 0.2999}, "E-BFMI 0.29 < 0.3"),
     ):
         assert Convergence(**GATE | spoilt).failures == (says,)
-
-
-def test_one_transition_of_a_thousand_may_diverge_and_is_told():
-    few = Convergence(**GATE | {"divergences": 2, "transitions": 2000})
+    # One transition of a thousand may diverge, and is told.
+    few, more = (Convergence(**GATE | {"divergences": n, "transitions": 2000}) for n in (2, 3))
     assert few.ok
     assert "2 of 2,000 transitions diverged" in str(few)
-    assert not Convergence(**GATE | {"divergences": 3, "transitions": 2000}).ok
+    assert not more.ok
 
 
 def fitted_quantities(fit, log_loss):
@@ -408,23 +387,6 @@ def test_prior_predictive_is_that_of_the_model():
 @pytest.fixture
 def path(tmp_path):
     return Path(shutil.copy(SAVED / "unconverged.nc", tmp_path / "pöstérior 中.nc"))
-
-
-def test_everything_comes_back(tmp_path):
-    fit = saved("groups")
-    fit.save(tmp_path / "x.nc")
-    back = load(tmp_path / "x.nc")
-    xr.testing.assert_identical(back.draws, fit.draws)
-    assert back.spec.identity == fit.spec.identity
-    assert (back.law, back.law.token_unit) == (fit.law, fit.law.token_unit)
-    assert back.convergence == fit.convergence
-    for one, two in ((back.at, fit.at), (back.settings, fit.settings)):
-        assert dict(one) == dict(two)
-    assert {"bayeslaw", "pymc", "nutpie"} <= set(back.settings["versions"])
-    assert back.table.name == fit.table.name
-    pd.testing.assert_frame_equal(back.table.frame, fit.table.frame, check_exact=True)
-    assert len(back.table.query("6 * params * tokens > 0")) == len(back.table)
-    np.testing.assert_array_equal(back.latent(back.table), fit.latent(fit.table))
 
 
 def test_labels_and_the_last_bit_of_floats_come_back(posterior, tmp_path):

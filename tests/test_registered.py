@@ -246,18 +246,3 @@ def test_labels_match_whatever_type_a_file_gave_them(tmp_path):
     no_replay = bl.grid(params=5e9, tokens=1e12, replay=[0.0, 0.1])
     found = bl.verify(registered("z.json", no_replay), no_replay.assign(loss=2.0)[:1])
     assert found.missing == (1,)
-
-
-@pytest.mark.filterwarnings("ignore::bayeslaw.common.errors.TableWarning")  # rows far out
-@pytest.mark.parametrize("name", ["walk", "groups"])
-def test_a_fit_without_its_losses_forecasts_the_same(name, tmp_path):
-    fitted, path = saved(name), tmp_path / "fit.nc"
-    fitted.save(path, losses=False)
-    bare, seen = bl.load(path), fitted.table.frame
-    for rows in (seen, seen.assign(tokens=1.5 * seen["tokens"])):
-        usable = (each.accepted(unconverged=True) for each in (bare, fitted))
-        one, two = (each.forecast(rows, seed=3).samples for each in usable)
-        np.testing.assert_array_equal(one, two)
-    assert "loss" not in bare.table.frame
-    with pytest.raises(bl.BayeslawError):
-        bl.loo(bare)
