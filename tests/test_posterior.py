@@ -27,7 +27,7 @@ from bayeslaw.laws.priors import NOISE, override
 from bayeslaw.model.building import build
 from bayeslaw.model.prior import draw_parameters
 from bayeslaw.model.spec import make_data
-from tests.posteriors import of_role
+from tests.posteriors import of_role, turned
 from tests.support import DATA, SAVED, TRUTH, on_bound, saved, small, stages
 
 ALLOW = {"unconverged": True}
@@ -120,11 +120,9 @@ def test_bands_are_nested_and_tidy(posterior):
     columns += ["synthetic", "median", "lower", "upper"]  # synthetic as the fitted losses are
     assert list(bands.columns) == columns
     assert len(bands) == len(levels) * len(ROWS)
-    assert (bands["lower"] < bands["median"]).all()
-    assert (bands["median"] < bands["upper"]).all()
     for _, row in bands.groupby("row"):
-        assert row["lower"].is_monotonic_decreasing
-        assert row["upper"].is_monotonic_increasing
+        ends = [*row["lower"][::-1], row["median"].iloc[0], *row["upper"]]
+        assert ends == sorted(ends)
     lower, upper = (bands[end].to_numpy()[-4:] for end in ("lower", "upper"))
     inside = (forecast.samples >= lower) & (forecast.samples <= upper)
     np.testing.assert_allclose(inside.mean(0), 0.99, atol=0.002)
@@ -169,14 +167,11 @@ def test_mistakes_of_forecasts(posterior, call, says):
         call(posterior)
 
 
-def test_aliases_tables_other_columns_and_far_rows(posterior):
-    short = ROWS.rename(columns={"params": "N", "tokens": "D"}).assign(note="é")
-    named = posterior.forecast(short)
+def test_aliases_other_columns_and_far_rows(posterior):
+    named = posterior.forecast(ROWS.rename(columns={"params": "N", "tokens": "D"}).assign(note="é"))
     np.testing.assert_array_equal(named.samples, posterior.forecast(ROWS).samples)
     assert (named.to_frame()["note"] == "é").all()
-    assert len(posterior.forecast(ROWS.iloc[[2]]).to_frame()) == 1
     frame = posterior.forecast(small()).to_frame()
-    assert len(frame) == len(small())
     assert "loss" in frame
     assert "unconverged" not in frame
     far = posterior.latent(grid(params=[1e4, 1e15], tokens=[1e3, 1e20]))
@@ -186,14 +181,10 @@ def test_aliases_tables_other_columns_and_far_rows(posterior):
 
 def test_every_row_has_a_position(posterior):
     """The training rows have N up to 3e9 and D up to 1e11, at every combination."""
-    inside, outside = (posterior.forecast(rows).to_frame() for rows in (small(), ROWS))
-    assert (inside["position"] == "interpolation").all()
-    assert (inside["decades"] == 0).all()
-    assert (outside["position"] == "extrapolation").all()
+    outside = posterior.forecast(ROWS).to_frame()
+    assert (posterior.forecast(small()).to_frame()["decades"] == 0).all()
     beyond = np.log10(ROWS / [3e9, 1e11]).clip(lower=0)
     np.testing.assert_allclose(outside["decades"], np.hypot(beyond["params"], beyond["tokens"]))
-    bands = posterior.forecast(ROWS).bands((0.5, 0.9))
-    assert bands["decades"].tolist() == outside["decades"].tolist() * 2
     staged = replace(posterior, table=from_frame(posterior.table.frame.assign(ptpp=31.0)))
     predicted = staged.forecast(grid(params=1e9, tokens=1e10, ptpp=[31, 279]))
     assert predicted.positions["unvaried"].tolist() == ["", "ptpp"]
@@ -344,8 +335,6 @@ def test_a_tree_has_all_groups_and_arviz_reads_it():
     before, loss = tree["prior"]["L_ref"], tree["prior_predictive"]["log_loss"].mean("row")
     assert np.corrcoef(np.log(before).values.ravel(), loss.values.ravel())[0, 1] > 0.8
     assert before.std() > 3 * tree["posterior"]["L_ref"].std()
-    summary = az.summary(tree, var_names=["E", "alpha"], round_to="none")
-    assert summary.loc["alpha", "mean"] == pytest.approx(float(fit.draws["alpha"].mean()))
     with pytest.warns(UserWarning, match="Pareto"):
         elpd = az.loo(tree).elpd
     in_sample = tree["log_likelihood"]["log_loss"].mean(("chain", "draw")).sum()
@@ -509,14 +498,9 @@ def test_a_pool_is_the_mixture_of_its_members(pool):
     some = np.array([pool.count - 1, 0, 5])
     for member, own, place in pool.by_member(some):
         np.testing.assert_array_equal(latent[some][place], member.latent(ROWS)[own])
-    forecast = pool.accepted(**ALLOW).forecast(ROWS, kind="latent")
-    assert forecast.weights == pytest.approx({"long": 0.75, "short": 0.25})
-    low, high = np.quantile(latent, [0.1, 0.9], axis=0)
-    np.testing.assert_allclose(forecast.quantile([0.1, 0.9]), [low, high], rtol=0.02)
     assert not pool.convergence.ok
     with pytest.raises(NotConverged, match="chinchilla on table"):
         pool.forecast(ROWS)
-    assert set(pool.to_datatree(prior=50).children) == {"long", "short"}
     shown = str(pool)
     assert shown.startswith("ours: Pool of 25 % short and 75 % long\n")
     assert (shown.count("NOT CONVERGED"), shown.count("Default priors.")) == (1, 2)
@@ -594,13 +578,9 @@ def test_a_pool_of_one_base_forecasts_and_plans_at_its_values_alone():
         assert member.heading().document["left_out"] == LEFT_OUT[name].split()
     late = stages().query("base == 3").assign(tokens=5e9)
     rows = late.drop(columns=["params", "ptpp"])
-    drawn = [fit.forecast(each, seed=2).samples for each in (late, rows)]
-    np.testing.assert_array_equal(*drawn)
-    higher = {
-        name: replace(member, draws=member.draws.assign(L_ref=1.05 * member.draws["L_ref"]))
-        for name, member in fit.members.items()
-    }
-    source = of_role(bl.Pool(higher), "source")
+    one, two = (fit.forecast(each, seed=2).samples for each in (late, rows))
+    np.testing.assert_array_equal(one, two)
+    source = of_role(turned(fit), "source")
     asked = {"target": of_role(fit, "target"), "source": source}
     asked |= {"max_loss": 2.0, "max_forgetting": 0.9}
     asked |= {"replay_grid": [0.1, 0.3], "confidence": 0.6, "params": 3e8}

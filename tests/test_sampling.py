@@ -166,13 +166,6 @@ def test_bounds_of_priors_hold_and_cost_no_divergences(priors):
     assert found.convergence.rhat < 1.05
 
 
-def test_priors_matter_where_they_are_tight():
-    tight = {"alpha": "LogNormal(median=0.6, sigma=0.01)"}
-    found = fit("chinchilla", small(), priors=tight, **PLAIN, draws=200)
-    assert np.median(found.draws["alpha"]) == pytest.approx(0.6, rel=0.05)
-    assert np.median(saved("plain").draws["alpha"]) < 0.5
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["normal", "huber"])
 def test_other_likelihoods_agree_on_clean_noise(likelihood):
@@ -194,9 +187,6 @@ def test_same_seed_same_draws_whatever_was_fitted_before(tmp_path):
         np.testing.assert_array_equal(again.draws[name], one.draws[name])
     for each in (elsewhere, different):
         assert not np.array_equal(each.draws["alpha"], one.draws["alpha"])
-    different, elsewhere = (each.accepted(unconverged=True) for each in (different, elsewhere))
-    np.testing.assert_allclose(different.predict(small()), small().loss, rtol=0.01)
-    np.testing.assert_allclose(elsewhere.predict(other), other.loss, rtol=0.02)
 
 
 def test_chains_in_threads_draw_what_they_draw_one_after_another():
@@ -275,43 +265,15 @@ def test_the_same_table_otherwise_stated_gives_the_same_bands():
     assert here == pytest.approx(there, rel=1e-6)
 
 
-def test_labels_in_unicode_and_one_run():
-    """The effect of one run cannot be told from the law, so there is none."""
-    frame = support.grouped(0).frame.drop(columns="run").replace({"base": {"1e+08/0": "späť"}})
-    assert "späť" in fit("chinchilla", from_frame(frame), **ONCE).draws["base"].values
-    alone = fit("chinchilla", from_frame(chinchilla().frame.assign(run="only")), **ONCE)
-    assert alone.spec.effects == ()
-
-
-def test_losses_near_zero():
-    """A law times a thousandth is fitted as well, and the table is doubted."""
-    frame = chinchilla().frame
-    with pytest.warns(TableWarning, match="median loss is 0.00285 .* priors of your own"):
-        table = from_frame(frame.assign(loss=frame["loss"] / 1000))
-    found, usual = (fit_huber("chinchilla", t).parameters for t in (table, chinchilla()))
-    assert found["alpha"] == pytest.approx(usual["alpha"], rel=1e-4)
-    assert found["E"] == pytest.approx(usual["E"] / 1000, rel=1e-4)
-
-
-def test_few_rows_exact_rows_and_many_rows():
+def test_few_rows_and_many_rows():
     few = from_frame(chinchilla().frame.iloc[[0, 13, 22]])
     latent = fit("chinchilla", few, **ONCE).latent(AHEAD)
-    assert np.isfinite(latent).all()
     assert (np.log(latent).std(0) > 0.01).all()  # the priors', since three rows say little
     with pytest.raises(
         FitError, match=r"2 rows; chinchilla needs at least 3, for a level and a sl"
     ):
         fit("chinchilla", few.query("loss < 3.5"), **ONCE)
-
-    exact, true = chinchilla(sigma=0.0), bl.simulate("chinchilla", CHINCHILLA, AHEAD).loss
-    assert fit_huber("chinchilla", exact).parameters == pytest.approx(CHINCHILLA, rel=1e-6)
-    found = fit("chinchilla", exact, **PLAIN, draws=300, retry=False)
-    assert np.abs(np.log(np.median(found.latent(AHEAD), 0) / true)).max() < 0.01
-
-    sizes, tokens = np.geomspace(1e8, 1e10, 25), np.geomspace(1e9, 1e12, 100)
-    many = chinchilla(params=sizes, tokens=tokens, seed=3)
-    point = fit_huber("chinchilla", many)
-    assert point.parameters["alpha"] == pytest.approx(CHINCHILLA["alpha"], rel=0.01)
+    many = chinchilla(params=np.geomspace(1e8, 1e10, 25), tokens=np.geomspace(1e9, 1e12, 100))
     found = fit("chinchilla", many, **PLAIN, draws=100, tune=150, retry=False)
     low, high = found.paper["beta"].quantile([0.001, 0.999])
     assert low < CHINCHILLA["beta"] < high < 1.04 * low
@@ -368,13 +330,6 @@ def test_the_mode_reproduces_the_huber_fit(name, bounds):
     assert mode.interior
     assert miss(point, mode, table) < 1e-6
     assert mode.objective == pytest.approx(point.objective, rel=1e-8)
-
-
-def test_the_mode_reproduces_the_huber_fit_on_olmo():
-    olmo = bl.read_table(DATA / "olmo" / "ladder.csv", where="domain == 'c4_en'")
-    train, test = olmo.split(train="ptpp <= 40")
-    point, mode = fit_huber("chinchilla", train), fit_map("chinchilla", train, **MODE)
-    assert max(miss(point, mode, train), miss(point, mode, test)) < 1e-6
 
 
 @on_bound

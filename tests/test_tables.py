@@ -6,7 +6,6 @@ import re
 import sys
 import time
 from dataclasses import replace
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 import bayeslaw as bl
 from bayeslaw import TableError, TableWarning, from_frame, grid, locate, read_table
 from bayeslaw.tables.hull import displacement, in_words
-from bayeslaw.tables.validation import check_units, label_texts
+from bayeslaw.tables.validation import check_units
 from tests.support import DATA, GOOD, ROOT, saved
 
 # -- files ----------------------------------------------------------------------------------------
@@ -63,10 +62,15 @@ CSV = PLAIN.to_csv(index=False)
         ("a.csv.gz", gzip.compress(CSV.encode(), mtime=0)),
         ("a.csv", CSV.encode("utf-16")),
         ("a.csv", ("\n" + CSV.replace("\n", "\r\n")).encode("utf-8-sig")),
+        ("a.jsonl", "\n\n".join(map(json.dumps, PLAIN.to_dict("records"))).encode()),
+        ("a.xlsx", None),
     ],
 )
 def test_tables_as_other_programs_write_them(tmp_path, name, content):
-    (tmp_path / name).write_bytes(content)
+    if content:
+        (tmp_path / name).write_bytes(content)
+    else:
+        PLAIN.to_excel(tmp_path / name, index=False)
     table = read_table(tmp_path / name, where="params > 1e8 or note == 'c\td' or note == 'a;b'")
     assert table.loss.tolist() == GOOD["loss"].tolist()
 
@@ -77,19 +81,6 @@ def test_a_filter_of_a_long_file_is_fast(tmp_path):
     start = time.process_time()
     assert len(read_table(tmp_path / "big.csv", where="D > 4e9")) == 29_999
     assert time.process_time() - start < 2
-
-
-@pytest.mark.parametrize("ending", ["jsonl", "xlsx"])
-def test_json_lines_and_excel(tmp_path, ending):
-    path = tmp_path / f"losses.{ending}"
-    frame = pd.DataFrame(GOOD).assign(run=["a", "b"] * (len(GOOD["loss"]) // 2))
-    if ending == "xlsx":
-        frame.to_excel(path, index=False)
-    else:
-        path.write_text("\n\n".join(map(json.dumps, frame.to_dict("records"))) + "\n")
-    table = read_table(path)
-    assert table.loss.tolist() == [*GOOD["loss"]]
-    assert table.frame["run"].tolist() == frame["run"].tolist()
 
 
 def test_excel_without_its_package(tmp_path, monkeypatch):
@@ -106,23 +97,14 @@ TRAINER = {"log_history": [
 ]}  # fmt: skip
 
 
-@pytest.mark.parametrize("logs", ["trainer_state.json", "tensorboard"])
-def test_logs_of_a_trainer_become_a_table(tmp_path, monkeypatch, logs):
-    """By the code of the page, which names the files that are made here."""
+def test_logs_of_a_trainer_become_a_table(tmp_path, monkeypatch):
+    """By the code of the page, which names the file that is made here."""
     page = (ROOT / "docs" / "howto" / "table.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.S)
-    (code,) = [block for block in blocks if logs in block]
+    (code,) = [block for block in blocks if "trainer_state.json" in block]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "125M").mkdir(parents=True)
     (tmp_path / "runs" / "125M" / "trainer_state.json").write_text(json.dumps(TRAINER))
-    events = [SimpleNamespace(step=s, value=v) for s, v in ((100, 3.8), (200, 3.5))]
-    reader = SimpleNamespace(Reload=lambda: reader, Scalars=lambda tag: events)
-    module = ModuleType("event_accumulator")
-    module.EventAccumulator = lambda path: reader
-    name = "tensorboard.backend.event_processing.event_accumulator"
-    for part in ("tensorboard", "tensorboard.backend", "tensorboard.backend.event_processing"):
-        monkeypatch.setitem(sys.modules, part, ModuleType(part))
-    monkeypatch.setitem(sys.modules, name, module)
     scope: dict[str, Any] = {}
     exec(code, scope)
     assert scope["table"].frame["tokens"].tolist() == [100 * 524_288, 200 * 524_288]
@@ -304,7 +286,6 @@ def test_values_that_a_column_cannot_have(column, value, says):
 BASES = GOOD.assign(tokens=0.0, loss=3.5 + GOOD["loss"])
 LABELLED = GOOD.set_axis(["a", "b", "c", "d"]).assign(loss=[3.0, -1, 2, -1])
 SURROGATE = pd.Series(["\ud800x", "y", "z", None], dtype=object)
-MANY = "counts are expected, not millions or billions: .*'{} . {}'"
 
 
 def test_copies_of_rows_are_left_out_with_a_warning(tmp_path):
@@ -323,8 +304,6 @@ def test_copies_of_rows_are_left_out_with_a_warning(tmp_path):
 @pytest.mark.parametrize(
     ("frame", "says"),
     [
-        (GOOD.assign(params=GOOD["params"] / 1e6), MANY.format("params", "1e6")),
-        (GOOD.assign(tokens=GOOD["tokens"] / 1e9), MANY.format("tokens", "1e9")),
         (GOOD.assign(params=1e38), r"'params' is 1e\+38, more than any run has; check its u"),
         (GOOD.assign(tokens=1e39), r"'tokens' is 1e\+39, more than any run has; check its u"),
         (GOOD.assign(N=GOOD["params"]), "'params' is there twice"),
@@ -394,6 +373,8 @@ def test_names_of_columns_in_any_case_and_their_aliases():
 
 
 def test_extreme_and_nearly_whole_values():
+    with pytest.warns(TableWarning, match="median loss is 0.0027 .* priors of your own"):
+        from_frame(GOOD.assign(loss=GOOD["loss"] / 1000))
     extreme = GOOD.assign(loss=[1e-300, 1e300, 1.0, 5e-324], params=[1e15, 1e4, 1e3, 1e3])
     table = from_frame(extreme, loss_unit="nats")
     assert np.isfinite(np.log(table.loss)).all()
@@ -427,14 +408,6 @@ def test_values_far_above_the_fitted_rows_are_suspect_and_within_three_decades_p
     check_units(pd.DataFrame({"tokens": [8000.0]}), "grid", toy)
 
 
-def test_labels_of_every_type_are_one_text():
-    for dtype in ("float", "Int64", object, "category", "string"):
-        given = ["3", None, "12"] if dtype == "string" else [3, None, 12]
-        frame = GOOD.iloc[:3].assign(run=pd.Series(given, dtype=dtype))
-        for column in (frame["run"], from_frame(frame).frame["run"]):
-            assert label_texts(column).tolist() == ["3", None, "12"]
-
-
 def test_a_table_has_the_types_of_its_csv_file(tmp_path):
     days = ["2026-01-02", None, "2026-01-03", "2026-01-04T12"]
     frame = GOOD.assign(
@@ -449,7 +422,6 @@ def test_a_table_has_the_types_of_its_csv_file(tmp_path):
     table = read_table(tmp_path / "t.parquet")
     table.frame.to_csv(tmp_path / "t.csv", index=False)
     assert read_table(tmp_path / "t.csv").sha256 == table.sha256 == from_frame(table.frame).sha256
-    assert label_texts(table.frame["started"]).tolist()[:2] == ["2026-01-02", None]
 
 
 def test_columns_of_every_type_come_back_from_a_saved_fit(tmp_path):
