@@ -12,17 +12,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from bayeslaw import (
-    LossTable,
-    Posterior,
-    from_frame,
-    grid,
-    load,
-    load_law,
-    paper_world,
-    read_table,
-    simulate,
-)
+import bayeslaw as bl
 from bayeslaw.cli import app
 from bayeslaw.laws.lawfiles import parse_law
 from bayeslaw.model import effects
@@ -50,7 +40,7 @@ TRUTH = {
     "lambda_": 0.3,
     "zeta": -0.3,
 }
-DESIGN = grid(
+DESIGN = bl.grid(
     params=[241e6, 517e6, 1.4e9, 8.1e9],
     ptpp=[15, 31, 80, 279],
     replay=[0.1, 0.25, 0.5],
@@ -82,26 +72,28 @@ def truth_of(parameters):
     return {name: TRUTH[name] for name in parameters}
 
 
-def grouped(seed: int, scales: dict[str, float] = EFFECTS) -> LossTable:
+def grouped(seed: int, scales: dict[str, float] = EFFECTS) -> bl.LossTable:
     """Checkpoints of three runs from each of two bases of four sizes, with their effects."""
     rng = np.random.default_rng(seed)
-    design = grid(params=[1e8, 3e8, 1e9, 3e9], base=[0, 1], run=[0, 1, 2], tokens=[1e9, 4e9, 2e10])
-    frame = simulate("chinchilla", CHINCHILLA, design, sigma=0.001, seed=seed).frame
+    design = bl.grid(
+        params=[1e8, 3e8, 1e9, 3e9], base=[0, 1], run=[0, 1, 2], tokens=[1e9, 4e9, 2e10]
+    )
+    frame = bl.simulate("chinchilla", CHINCHILLA, design, sigma=0.001, seed=seed).frame
     frame["base"] = [f"{n:.0e}/{b:.0f}" for n, b in zip(frame.params, frame.base, strict=True)]
     frame["run"] = frame["base"] + "/" + frame["run"].astype(int).astype(str)
     for level, scale in scales.items():
         groups, index = np.unique(frame[level], return_inverse=True)
         frame["loss"] *= np.exp(scale * rng.standard_normal(len(groups)))[index]
-    return from_frame(frame, "grouped")
+    return bl.from_frame(frame, "grouped")
 
 
-def with_effects(fitted: Posterior, level: str, labels: Any, tau: float, **spec) -> Posterior:
+def with_effects(fitted: bl.Posterior, level: str, labels: Any, tau: float, **spec) -> bl.Posterior:
     """The fit as one with random effects of a level on rows of these labels, drawn from N(0, tau).
 
     Draws of the other parameters stay as they are, so nothing is sampled. Labels of sizes are N.
     """
     columns = {} if level == "size" else {level: labels}
-    table = from_frame(fitted.table.frame.assign(**columns), fitted.table.name)
+    table = bl.from_frame(fitted.table.frame.assign(**columns), fitted.table.name)
     names = np.unique(effects.labels(table.frame, level))
     shape = fitted.draws.sizes["chain"], fitted.draws.sizes["draw"], len(names)
     effect = tau * np.random.default_rng(0).standard_normal(shape)
@@ -121,36 +113,36 @@ def with_effects(fitted: Posterior, level: str, labels: Any, tau: float, **spec)
 @cache
 def saved(name: str) -> Any:
     """A posterior of tests/data, made by `python -m tests.make_data`."""
-    return load(SAVED / f"{name}.nc")
+    return bl.load(SAVED / f"{name}.nc")
 
 
 @cache
-def small() -> LossTable:
+def small() -> bl.LossTable:
     """Twenty noisy rows of a Chinchilla law."""
-    design = grid(params=[1e8, 3e8, 1e9, 3e9], tokens=[1e9, 3e9, 1e10, 3e10, 1e11])
-    return simulate("chinchilla", CHINCHILLA, design, sigma=0.003, seed=1)
+    design = bl.grid(params=[1e8, 3e8, 1e9, 3e9], tokens=[1e9, 3e9, 1e10, 3e10, 1e11])
+    return bl.simulate("chinchilla", CHINCHILLA, design, sigma=0.003, seed=1)
 
 
 @cache
-def paper_rows() -> LossTable:
+def paper_rows() -> bl.LossTable:
     """The synthetic world's 168 French rows at the paper's two training stages."""
-    return paper_world().table("french", seed=0).query("ptpp <= 31")
+    return bl.paper_world().table("french", seed=0).query("ptpp <= 31")
 
 
 @cache
-def delphi() -> LossTable:
-    return read_table(DATA / "delphi" / "isotoken.csv")
+def delphi() -> bl.LossTable:
+    return bl.read_table(DATA / "delphi" / "isotoken.csv")
 
 
 def from_bases(replay, atpp, seed=0, **bases):
     """Runs from bases of some sizes and stages, whose losses vary by a per cent."""
-    made, rng = grid(**bases), np.random.default_rng(seed)
+    made, rng = bl.grid(**bases), np.random.default_rng(seed)
     n, d = made["params"], made["params"] * made["ptpp"]
     expected = 1.5 + 90 / n**0.3 + 300 / d**0.33
     made["base_loss"] = expected * np.exp(0.01 * rng.standard_normal(len(made)))
     made["start_loss"] = 5 + 0.1 * rng.standard_normal(len(made))
     made["base"] = np.arange(len(made))
-    rows = made.merge(grid(replay=replay, atpp=atpp), how="cross")
+    rows = made.merge(bl.grid(replay=replay, atpp=atpp), how="cross")
     return rows.assign(tokens=rows["atpp"] * rows["params"])
 
 
@@ -160,7 +152,7 @@ def stages() -> pd.DataFrame:
     bases = {"params": [1e8, 3e8, 1e9, 3e9], "ptpp": [15, 60]}
     rows = from_bases([0.1, 0.5], [0.5, 2, 8], **bases).drop(columns="atpp")
     rows["run"], rows["role"] = 10 * rows["base"] + (rows["replay"] > 0.3).astype(int), "source"
-    table = simulate("transfer", TRANSFER | {"c": 0.0}, rows, sigma=0.003)
+    table = bl.simulate("transfer", TRANSFER | {"c": 0.0}, rows, sigma=0.003)
     return table.frame.drop(columns="synthetic")
 
 
@@ -171,8 +163,8 @@ def miss(one, other, table):
 
 def made(name, sigma=0.0, seed=0):
     """A table of a law with its parameters in `TRUTH`."""
-    law = load_law(name)
-    return simulate(law, truth_of(law.parameters), DESIGN, sigma=sigma, seed=seed)
+    law = bl.load_law(name)
+    return bl.simulate(law, truth_of(law.parameters), DESIGN, sigma=sigma, seed=seed)
 
 
 TRANSFER = {
@@ -196,7 +188,7 @@ def exact_transfer(role="target"):
     design, truth = transfer_design().assign(role=role), TRANSFER
     if role == "source":
         design, truth = design.assign(start_loss=design["base_loss"]), TRANSFER | {"c": 0.2}
-    return simulate("transfer", truth, design)
+    return bl.simulate("transfer", truth, design)
 
 
 def run(*words, code=0):
@@ -221,11 +213,11 @@ FORGETTING |= {"G": 0.42, "xi": 3.0, "omega": 3.2}
 STATED = {
     "liew_kato": (
         {"E": 1.6, "A": 60.0, "alpha1": 0.02, "alpha2": 0.42, "alpha3": 0.011},
-        grid(params=[1e8, 4e8, 1.6e9], ptpp=[10, 40, 160], tokens=np.geomspace(1e8, 3e10, 6)),
+        bl.grid(params=[1e8, 4e8, 1.6e9], ptpp=[10, 40, 160], tokens=np.geomspace(1e8, 3e10, 6)),
     ),
     "forgetting": (  # sizes of tinycpt
         FORGETTING,
-        grid(params=[2e4, 4e4, 8e4, 1.5e5], ptpp=[15, 31, 62, 124, 279], replay=[0.1, 0.25, 0.5],
+        bl.grid(params=[2e4, 4e4, 8e4, 1.5e5], ptpp=[15, 31, 62, 124, 279], replay=[0.1, 0.25, 0.5],
              atpp=[0.5, 1, 2, 4, 8, 20]).eval("tokens = atpp * params").drop(columns="atpp"),
     ),
     "transfer": (TRANSFER, transfer_design()),
@@ -244,8 +236,8 @@ def golden_table(name):
     """Rows of data/, or of the synthetic world."""
     kind, *rest = goldens()["tables"][name]
     if kind == "data":
-        return read_table(DATA / rest[0], where=rest[1])
-    return paper_world().table(rest[0], seed=rest[1]).query(rest[2])
+        return bl.read_table(DATA / rest[0], where=rest[1])
+    return bl.paper_world().table(rest[0], seed=rest[1]).query(rest[2])
 
 
 EXPERTS = """title = "Size, tokens, experts and dropout"
@@ -272,8 +264,8 @@ EXPERTS_TRUTH |= {"G": 0.3, "xi": 0.4}
 
 
 @cache
-def routed() -> LossTable:
+def routed() -> bl.LossTable:
     """Losses of that law, with experts of 1 to 64 and dropout of 0 to .4."""
-    design = grid(params=[1e8, 3e8, 1e9, 3e9], tokens=[1e9, 1e10, 1e11], experts=[1, 8, 64])
+    design = bl.grid(params=[1e8, 3e8, 1e9, 3e9], tokens=[1e9, 1e10, 1e11], experts=[1, 8, 64])
     design = design.assign(dropout=[0.2 * (i % 3) for i in np.arange(36) // 2])
-    return simulate(parse_law(EXPERTS, "experts"), EXPERTS_TRUTH, design, sigma=0.003, seed=1)
+    return bl.simulate(parse_law(EXPERTS, "experts"), EXPERTS_TRUTH, design, sigma=0.003, seed=1)

@@ -160,13 +160,6 @@ def test_mistakes_are_told(pool, goals, wrong, says):
         choose_anchors(PLAIN, pool, goals, **K2 | wrong)
 
 
-def test_an_unconverged_posterior_is_refused_unless_accepted():
-    fit = saved("unconverged")
-    with pytest.raises(bl.NotConverged):
-        choose_anchors(fit, POOL, GOALS, **K2)
-    assert len(choose_anchors(fit.accepted(unconverged=True), POOL, GOALS, **K2).picks) == 2
-
-
 def test_candidates_and_targets_of_one_new_size_have_its_effect(world_fit):
     fit = with_effects(world_fit, "size", None, 0.01)
     pool = grid(params=[1e10, 3e10], tokens=6e11, replay=[0.2, 0.4], ptpp=279)

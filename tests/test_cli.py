@@ -161,7 +161,6 @@ MISTAKES = {
         "fit mixed.csv --law mixture": "give --role target or --role source, or a column 'role'",
         "forecast mixed.csv --law mixture --train 'tokens < 1e10'": "give --role target or",
         "compare mixed.csv --source small.csv --role target": "no effect beside --source",
-        "fit nowhere.csv": "nowhere.csv: no such file",
         "fit small.csv --law adaptation --method huber": "pools have no Huber fit; fit one of",
         "forecast nowhere.nc --grid params=1e9": "no such file",
         "init delphi.csv/deeper": "cannot write",
@@ -178,13 +177,10 @@ MISTAKES = {
         f"accuracy unconverged.nc pairs.csv --grid '{GRID}'": "--allow-unconverged",
         f"accuracy plain.nc pairs.csv --pairs-where 'loss > 9' --grid '{GRID}'": "no pairs satisfy",
         f"register plain.nc registered.json --grid '{GRID}'": "never replaced",
-        f"register plain.nc few.json --grid '{GRID}' --draws 9": "at least 100",
-        "register delphi.csv new.json": "delphi.csv: not a readable posterior",
         f"plan {WORLD.removeprefix(OPEN)} {LOW} --baseline 2": "--allow-unconverged",
     },
     "fit delphi.csv": {
         "": "say which law to fit: --law NAME. Laws that need only columns that are there: chinch",
-        "--law chinchila": "did you mean 'chinchilla'?",
         f"{HUBER} --columns 'loss=loss * 20'": "--loss-unit perplexity, or",
         f"{HUBER} --columns params": "--columns: cannot read 'params'",
         f"{HUBER} --loss-unit bits-per-byte": "--bytes-per-token 4.5",
@@ -200,12 +196,10 @@ MISTAKES = {
     "forecast delphi.csv": {
         "--law chinchilla": 'such as --train "ptpp <= 31"',
         f"{TRAIN} --test 'scale > 0'": 'satisfy both --train "scale <= 3e20"',
-        f"{SPLIT} --levels 0.5,1.5": "1.5 is not between 0 and 1",
         f"{SPLIT} --levels half": "--levels: cannot read 'half'",
         f"{SPLIT} --method huber --levels 0.5,0.9": "--levels has no effect on --method huber",
         f"{SPLIT} --method map --why": "--why has no effect on --method map",
         f"{SPLIT} --grid params=1e9": "--grid goes without",
-        f"{TRAIN} --grid params=big": "cannot read 'params=big'",
         f"{TRAIN} --grid ''": "--grid is empty",
         f"{TRAIN} --grid 'N=1 N=2'": "'N' is there twice",
         f"{TRAIN} --grid 'N=1 params=2'": "'params' is there twice",
@@ -224,7 +218,6 @@ MISTAKES = {
         "--law chinchilla --cuts many": "--cuts: cannot read",
     },
     "compare delphi.csv": {
-        "": "split needs",
         "--train 'scale < 1e20' --laws ,": "--laws names no law",
         "--train 'scale < 1e20' --draws 9": "--draws has no effect on --method huber",
     },
@@ -312,6 +305,8 @@ TEXTS = {
     "|bayeslaw check FIT --grid|fails with probability|yours"
     "|Under a cap of 50B tokens|Smallest budget by confidence|Sensitivity to the limits"
     "|Where its uncertainty comes from",
+    f"plan {WORLD} --max-loss 1.85 --max-forgetting .1 --absolute --baseline 2.05 --replay .3"
+    " --max-flops 2e21": "Under a cap of|at most 0.1 nats",
 }
 
 
@@ -400,17 +395,6 @@ def test_the_exit_code_and_the_first_line_of_a_plan_have_the_verdict(replay, cod
     assert lines[0].startswith(words)
     assert printed.stdout.count("No evidence") == ("beyond" in words)
     assert printed.stderr == ""
-
-
-def test_limits_of_every_kind():
-    found = result(PLAN)
-    assert found["limits"]["max_forgetting"] == 0.04
-    assert found["limits"]["baseline"] == [2.05, 0.001]
-    line = f"plan {WORLD} --max-loss 1.85 --max-forgetting .1 --absolute --baseline 2.05"
-    found = result(f"{line} --max-flops 2e21 --replay .3 --seed 1")
-    assert (found["limits"]["relative"], found["limits"]["baseline"]) == (False, 2.05)
-    assert found["replay"] == 0.3
-    assert found["within"]["flops"] <= 2e21
 
 
 def test_commands_that_come_next_run_as_they_are():

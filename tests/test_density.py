@@ -3,12 +3,10 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
-from scipy import stats
 
 import bayeslaw as bl
 from bayeslaw import Prior
@@ -22,7 +20,7 @@ from bayeslaw.model.discrepancy import Discrepancy
 from bayeslaw.model.spec import make_data, make_spec
 from tests import support
 from tests.plugin import DataWalk, SkewNormal
-from tests.support import DATA, DESIGN, paper_rows, truth_of
+from tests.support import DATA, DESIGN, truth_of
 
 STEP = 1e-4
 PLAIN = Mode(linker="py", optimizer=None)  # no compiler and no rewrites: half a second a model
@@ -270,24 +268,6 @@ def test_no_draw_lies_outside_its_prior(name):
         if quantity in found:
             assert found[quantity].min() >= low - 1e-9, quantity
             assert found[quantity].max() <= high + 1e-9, quantity
-
-
-def test_draws_of_the_prior_have_every_prior():
-    """And E is what is left of the reference loss, draw by draw."""
-    spec = make_spec("form3")
-    model = build(make_data(spec, paper_rows()))
-    names = [*(rv.name for rv in model.free_RVs), "E"]
-    drawn = pm.draw([model[n] for n in names], 4000, random_seed=1, mode="FAST_COMPILE")
-    draws = dict(zip(names, drawn, strict=True))
-    wanted = {n: spec.priors[n].dist() for n in {*spec.sampled} - {"L_ref"}}
-    wanted["floor"] = spec.priors["floor"].dist()
-    same = pm.draw([*wanted.values()], 20_000, random_seed=2, mode="FAST_COMPILE")
-    found = draws | {"dof": draws["dof_above_floor"], "floor": draws["E"] / draws["L_ref"]}
-    for name, own in zip(wanted, same, strict=True):
-        assert stats.ks_2samp(found[name], own).pvalue > 1e-4, name
-    p = spec.law.amounts(draws, spec.law.reference_point(paper_rows().frame))
-    sizes = sum(p[c] for c in spec.law.coefficients)
-    np.testing.assert_allclose(draws["L_ref"] - sizes, draws["E"], rtol=1e-9)
 
 
 # -- densities as recorded ------------------------------------------------------------------------

@@ -24,19 +24,6 @@ def curved(law, value):
     return plain | dict.fromkeys(law.discrepancy_parameters, value)
 
 
-@pytest.mark.parametrize("name", LAWS)
-def test_without_curvature_the_law_is_the_law(name):
-    plain, law = load_law(name), Curvature().apply(load_law(name))
-    x, at = plain.covariates(DESIGN), plain.reference_point(DESIGN)
-    p = truth_of(plain.parameters)
-    straight = law.to_reference(curved(law, 0.0), at)
-    assert straight.items() >= plain.to_reference(p, at).items()
-    loss = law.loss(law.amounts(straight, at), x, at)
-    np.testing.assert_allclose(loss, plain.loss(p, x), rtol=1e-12)
-    assert law.without_discrepancy.identity == plain.identity
-    assert law.without_discrepancy.parameters == plain.parameters
-
-
 def test_curvature_by_hand():
     law = Curvature().apply(load_law("chinchilla"))
     p = {"E": 1.7, "A": 0.4, "alpha": 0.3, "B": 0.5, "beta": 0.2}  # sizes at the reference
@@ -200,15 +187,6 @@ def test_steps_of_a_trend_are_an_autoregression(correlation):
     plain = WALKING.over(X, AT)
     found, wanted = law.amounts(q, AT), plain.amounts(recursive, AT)
     np.testing.assert_allclose(law.loss(found, X, AT), plain.loss(wanted, X, AT), rtol=1e-12)
-
-
-def test_shares_of_coupled_terms_are_derivatives_by_their_logs():
-    p = WALKING.amounts(dict.fromkeys(WALKING.coordinates, 0.4) | {"L_ref": 6.0}, AT)
-    _, shares = WALKING.stated(p, X, AT, np)
-    by = replace(WALKING, deviations=()).gradient(p, X, AT)
-    base = p["E"] + sum(p[name] * by[name] for name in ("A", "B"))
-    for name in ("A", "B"):
-        np.testing.assert_allclose(shares[name], p[name] * by[name] / base, rtol=1e-12)
 
 
 def test_the_default_is_by_the_kind_of_law():

@@ -99,16 +99,11 @@ def test_the_page_is_whole_and_its_commands_and_names_exist(page):
     ("text", "fault"),
     [
         ("```{law} form1\n```", "directive {law} form1"),
-        (":::{note}\nThis.\n:::", "markup of MyST: :::{note}"),
         ("See {doc}`other`.", "markup of MyST: {doc}X"),
-        ("Term\n: What it is.", "markup of MyST: : What it is."),
         ("# A\n\n## B\n\n<!-- nothing -->\n\n## C\n\nText.", "empty section B"),
         ("A [link](none.md).", "no file none.md"),
-        ("A [link](notebooks/plan.ipynb).", "no file notebooks/plan.ipynb"),
         ("A [link](bands.md#none).", "no heading bands.md#none"),
-        ("![A picture](pictures/none.png)", "no file pictures/none.png"),
         (r"So $a\,b$ is.", r"Markdown changes the formula $a\,b$"),
-        ("So $T_{a}_{b}_$ is $_x_$.", "Markdown changes the formula $_x_$"),
         ("$$\na\n+ b\n$$", "half a formula: $$\na"),
         ("- A list.\n\n    python x.py --show", "command as text: python x.py --show"),
         ("# A `b_c`, d\n\n## A\n\n[It](#a-b_c-d), [that](#a), $x_i$ {s} and `{law}`.\n", None),
@@ -124,25 +119,15 @@ def test_commands_are_found_in_blocks_and_in_sentences_and_wrong_ones_are_notice
     OMP_NUM_THREADS=1 python -m benchmarks truth --only tinycpt \\
         --out rows.csv
 
-    ```sh
-    bayeslaw fit t.csv && bayeslaw plan --json
-    ```
-
 Here `uv run bayeslaw check
 t.csv` and bayeslaw plans; `bayeslaw` alone.
 """
-    assert list(commands(page)) == [
-        "python -m benchmarks truth --only tinycpt --out rows.csv",
-        "bayeslaw fit t.csv",
-        "bayeslaw plan --json",
-        "bayeslaw check t.csv",
-    ]
+    written = "python -m benchmarks truth --only tinycpt --out rows.csv"
+    assert list(commands(page)) == [written, "bayeslaw check t.csv"]
     for command, error in (
-        ("python -m benchmarks truth --short", SystemExit),
         ("python -m benchmarks truth --draws few", SystemExit),
         ("python -m benchmarks splits", KeyError),
         ("bayeslaw forecast t.csv --worth 3", AssertionError),
-        ("bayeslaw guess t.csv", KeyError),
     ):
         with pytest.raises(error):
             parse(command)
@@ -165,18 +150,11 @@ def test_pages_are_short():
 
 
 def test_outputs_agree_up_to_small_differences():
-    line = "converged: R-hat 1.004 and ESS 460 of losses and scales, no divergences"
-    assert agree(
-        "converged: R-hat 1.006 and ESS 900 of losses\n  and scales, no divergences\n", line
-    )
-    assert not agree(
-        "converged: R-hat 1.204 and ESS 900 of losses and scales, no divergences", line
-    )
-    assert not agree("did not converge: R-hat 1.004", line)
+    line = "plan: R-hat 1.004 and ESS 460 of losses  36.4 %   1.64M  1.45e+12"
+    assert agree("plan: R-hat 1.006 and ESS 900 of losses\n  36.1 %  1.67M  1.45e+12\n", line)
+    assert not agree(line.replace("1.004", "1.204"), line)
+    assert not agree(line.replace("36.4", "26.4"), line)
     assert not agree(f"{line} one more word", line)
-    assert agree("plan  11.3  36.1 %  1.67M  1.45e+12", "plan 11.1  36.4 %   1.64M  1.45e+12")
-    assert not agree("plan  15.3  36.1 %  1.67M  1.45e+12", "plan 11.1  36.4 %   1.64M  1.45e+12")
-    assert not agree("0  1.0718  3.1e-07", "0  1.0218  3.1e-07")
 
 
 # -- what pages say of the code -------------------------------------------------------------------

@@ -19,7 +19,6 @@ import corpus  # noqa: E402
 if there := find_spec("torch"):
     import lab
     import tables
-    import tinycpt
     import torch
     import train
 
@@ -95,49 +94,6 @@ def test_a_kill_in_the_middle_of_a_line_loses_and_repeats_nothing(text, measured
         here.do(unit)
     again, once = (pd.read_csv(w / "rows.csv").sort_values(KEY) for w in (tmp_path, measured))
     pd.testing.assert_frame_equal(again.reset_index(drop=True), once.reset_index(drop=True))
-
-
-@trains
-@pytest.mark.parametrize("kill", [1, 2, 3])  # at the first and last checkpoint, at the trunk
-def test_a_killed_base_goes_on_from_its_checkpoint(text, tmp_path, monkeypatch, measured, kill):
-    here, unit = lab.Lab(TINY, tmp_path, text), TINY.units()[0]
-    here.ledger.mend()
-    save, steps = train.Run.save, []
-
-    def killed(self, path):
-        save(self, path)
-        steps.append(self.step)
-        if len(steps) == kill:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(lab, "SAVED", 10)
-    monkeypatch.setattr(train.Run, "save", killed)
-    with pytest.raises(KeyboardInterrupt):
-        here.do(unit)
-    here.do(unit)
-    assert sorted(set(steps)) == [10, here.branch(TINY.steps("tiny", unit.ptpp))]
-    assert steps.count(10) == 1
-    assert not here.partial(unit).exists()
-    row = (tmp_path / "rows.csv").read_text().splitlines()[1]
-    assert row in (measured / "rows.csv").read_text().splitlines()
-
-
-@trains
-@pytest.mark.parametrize("count", [1, 6])
-def test_tables_of_an_unfinished_measurement(text, tmp_path, capsys, count):
-    here, units, out = lab.Lab(CODE, tmp_path, text), CODE.units(), tmp_path / "tables"
-    here.ledger.mend()
-    for unit in units[:count]:
-        here.do(unit)
-    out.mkdir()
-    options = ["--recipe", "tiny-python", "--work", str(tmp_path), "tables", "--out", str(out)]
-    tinycpt.main(options)
-    rows, total = (sum(len(CODE.evaluations(u)) for u in of) for of in (units[:count], units))
-    for domain in ("english", "python"):
-        assert len(pd.read_csv(out / f"{domain}.csv")) == rows
-        assert (out / f"{domain}.png").exists() == (count > 4)  # bases alone have no curve
-    assert capsys.readouterr().out.startswith("Rows not measured yet:")
-    assert tables.missing(tmp_path / "rows.csv", CODE)["missing"].sum() == total - rows
 
 
 @trains

@@ -11,7 +11,6 @@ import pytest
 import bayeslaw as bl
 from bayeslaw import BayeslawError, PointFit, Pool, grid, load_law, plan, simulate
 from bayeslaw.common.formatting import certain
-from bayeslaw.laws.law import REPLAY_CLIP
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.simulation.worlds import true_fits
 from bayeslaw.tables.hull import evidence
@@ -234,18 +233,6 @@ def test_limits_on_measured_losses_have_the_noise_of_a_run_and_a_seed():
     assert by_kind[1] < by_kind[0]
 
 
-@pytest.mark.parametrize("replay", [0.0, REPLAY_CLIP, 1 - REPLAY_CLIP, 1.0])
-def test_plans_at_the_ends_of_the_replay_range(replay):
-    """Pure adaptation, and pure replay, on laws that allow them."""
-    p = {"E": 1.5, "A": 0.0, "alpha": 0.3, "B": 50.0, "beta": 0.25, "nu": 0.0}
-    p |= {"C": 0.0, "gamma": 0.1, "F": 0.0, "eta": 0.3}
-    fit = replace(POINTS["source"], law=load_law("form1"), parameters=p)
-    limits = LIMITS | {"max_loss": 1.6, "max_forgetting": 0.1, "baseline": 1.5}
-    found = plan(target=fit, source=fit, **limits, replay_grid=[replay])
-    assert found.tokens == pytest.approx((50 / 0.1) ** (1 / 0.25), rel=1e-9)
-    assert found.replay == replay
-
-
 def test_laws_without_replay_or_tokens():
     law = load_law("chinchilla")
     table = simulate(law, CHINCHILLA, grid(params=[1e8, 1e9], tokens=[1e9, 1e10]))
@@ -418,30 +405,6 @@ def test_the_share_of_the_law_is_the_variance_between_the_members_of_a_pool(fits
     target = found.spread.loc["target"]
     assert target["sd"] ** 2 == pytest.approx(between + within, rel=0.1)
     assert target["law"] == pytest.approx(between / (between + within), rel=0.1)
-
-
-def test_new_sizes_are_drawn_apart_in_each_domain(fits):
-    """At a size without rows, beside fits whose fitted sizes have no effect."""
-    sized = []
-    for fit in fits.values():
-        fit = with_effects(fit, "size", None, TAU)
-        draws = fit.draws.assign(size_effect=0 * fit.draws["size_effect"])
-        sized.append(replace(fit, draws=draws))
-    limits = LIMITS | {"params": 4e9, "max_loss": 1.95, "max_forgetting": 0.1, "baseline": BASE}
-    asked = limits | {"confidence": 0.6, "replay_grid": [0.4]}
-    found = plan(**accepted(target=sized[0], source=sized[1]), **asked)
-    atpp, _, values = found.lattice(measured=False)
-    row = grid(params=4e9, ptpp=279, replay=0.4, tokens=4e9 * atpp[30])
-    target, source = (fit.latent(row)[:, 0] for fit in sized)
-    effects = np.log(
-        [
-            values["target"][30, 0] / target,
-            (1 + values["forgetting"][30, 0]) * BASE / np.roll(source, 200),
-        ]
-    )
-    assert np.std(effects, axis=1) == pytest.approx([TAU, TAU], rel=0.15)
-    assert np.corrcoef(effects)[0, 1] == pytest.approx(0, abs=0.15)
-    assert found.spread.loc["target", "size"] > 0.5
 
 
 # -- choices, Monte Carlo error, and what binds ---------------------------------------------------

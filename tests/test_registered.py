@@ -207,24 +207,6 @@ def test_what_verify_refuses(file, losses):
     assert bl.verify(file, losses, sha256=sha256.upper()).sha256 == sha256
 
 
-def test_repeated_tokens_and_annealing_are_matched_where_the_forecast_depends_on_them(tmp_path):
-    rows, fit = WIDER[:1], saved("columns").accepted(unconverged=True, beyond_evidence=True)
-    of = ((2e9, 1), (1e13, 1), (1e13, 0))
-    planned = pd.concat([rows.assign(unique_tokens=u, annealed=a) for u, a in of])
-    made = fit.forecast(planned.reset_index(drop=True))
-    bl.register(made, path := tmp_path / "x.json")
-    measured = rows.assign(loss=2.0)
-    assert bl.verify(path, measured).missing == (0, 2)  # no repeated tokens, annealed
-    assert bl.verify(path, measured.assign(unique_tokens=2e9)).missing == (1, 2)
-    assert bl.verify(path, measured.assign(annealed=False)).missing == (0, 1)
-    with pytest.raises(bl.TableError, match="matched by params, tokens, unique_tokens, annealed"):
-        bl.verify(path, measured.assign(unique_tokens=3e9))
-    bl.register(fit.forecast(rows), other := tmp_path / "y.json")
-    assert bl.verify(other, measured.assign(unique_tokens=1e13, annealed=1)).missing == ()
-    with pytest.raises(bl.TableError, match="none of its 1 rows was forecast"):
-        bl.verify(other, measured.assign(unique_tokens=2e9))
-
-
 def test_labels_match_whatever_type_a_file_gave_them(tmp_path):
     def registered(name, rows):
         fit = saved("plain").accepted(beyond_evidence=True)

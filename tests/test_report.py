@@ -11,24 +11,14 @@ from html import escape, unescape
 import pandas as pd
 import pytest
 
-from bayeslaw import (
-    FileError,
-    NotConverged,
-    compare,
-    from_frame,
-    grid,
-    plots,
-    report,
-    score,
-    simulate,
-)
-from bayeslaw.reporting._report import beyond, cost
+import bayeslaw as bl
+from bayeslaw import plots
 from bayeslaw.reporting.pages import Picture, picture
 from tests.recorded import plan
 from tests.support import CHINCHILLA, delphi, saved, small
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-NEW = simulate("chinchilla", CHINCHILLA, grid(params=[6e9, 1.2e10], tokens=[1e9, 1e10, 1e11]),
+NEW = bl.simulate("chinchilla", CHINCHILLA, bl.grid(params=[6e9, 1.2e10], tokens=[1e9, 1e10, 1e11]),
                sigma=0.003, seed=2)  # fmt: skip
 
 
@@ -45,10 +35,10 @@ def page():
     """A report with all sections; the tables remember their queries."""
     queries = {"train": "params < 5e9", "test": "params > 5e9"}
     rows = pd.concat([small().frame, NEW.frame], ignore_index=True)
-    laws = compare(from_frame(rows, "both"), **queries, laws=["chinchilla"])
+    laws = bl.compare(bl.from_frame(rows, "both"), **queries, laws=["chinchilla"])
     fit = replace(saved("plain"), table=replace(small(), selection=queries["train"]))
     rows = replace(NEW, selection=queries["test"])
-    return report(fit, rows, comparison=laws, plan=plan(), command="bayeslaw report x.csv")
+    return bl.report(fit, rows, comparison=laws, plan=plan(), command="bayeslaw report x.csv")
 
 
 def tables(page, name):
@@ -83,7 +73,7 @@ def test_the_page_needs_nothing_from_anywhere_and_its_pictures_are_told():
 
 def test_the_numbers_are_those_of_the_fit():
     fit = saved("plain")
-    scores = score(fit, NEW)
+    scores = bl.score(fit, NEW)
     (shown,) = tables(page(), "scores")
     for name, (value, of_band, share) in shown.items():
         numbers = {name: value, of_band: share}
@@ -130,7 +120,7 @@ def test_text_of_the_user_is_text_and_a_page_is_written_whole(tmp_path):
     assert escape("<script>alert(1)</script>") in html
     page().write(tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text("utf-8") == page().html
-    with pytest.raises(FileError, match="cannot write"):
+    with pytest.raises(bl.FileError, match="cannot write"):
         page().write(tmp_path / "no" / "page.html")
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
@@ -138,9 +128,9 @@ def test_text_of_the_user_is_text_and_a_page_is_written_whole(tmp_path):
 @pytest.mark.usefixtures("undrawn")
 def test_a_fit_that_has_not_converged_comes_first():
     rows = NEW.frame[["params", "tokens"]]
-    with pytest.raises(NotConverged):
-        report(saved("unconverged"), rows)
-    made = report(saved("unconverged").accepted(unconverged=True), rows)
+    with pytest.raises(bl.NotConverged):
+        bl.report(saved("unconverged"), rows)
+    made = bl.report(saved("unconverged").accepted(unconverged=True), rows)
     assert made.warnings[0].startswith("NOT CONVERGED")
     assert made.html.index("NOT CONVERGED") < made.html.index("<nav")
     assert any("Synthetic data" in warning for warning in made.warnings)
@@ -152,9 +142,9 @@ def test_a_fit_that_has_not_converged_comes_first():
 @pytest.mark.usefixtures("undrawn")
 def test_a_covariate_that_the_law_lacks_is_named():
     """The training table has no mark of synthetic data either."""
-    table = from_frame(small().frame.drop(columns="synthetic").assign(ptpp=20.0))
+    table = bl.from_frame(small().frame.drop(columns="synthetic").assign(ptpp=20.0))
     rows = NEW.frame.drop(columns="synthetic").assign(ptpp=80.0)
-    made = report(replace(saved("plain"), table=table), from_frame(rows))
+    made = bl.report(replace(saved("plain"), table=table), bl.from_frame(rows))
     assert not any("Synthetic" in warning for warning in made.warnings)
     (ranges,) = tables(made, "data")
     assert ranges["pre-training tokens per parameter"][-1] == "not in the law"
@@ -164,29 +154,11 @@ def test_a_covariate_that_the_law_lacks_is_named():
 def test_known_and_new_bases_are_counted_and_repeated_rows_are_labelled():
     train, test = delphi().split(train="scale <= 3e20", test="scale >= 1e21")
     rows = pd.concat([train.frame, test.frame, test.frame.assign(run="again")], ignore_index=True)
-    made = report(saved("delphi_chinchilla").accepted(unconverged=True), rows)
+    made = bl.report(saved("delphi_chinchilla").accepted(unconverged=True), rows)
     words = "7 of the 9 bases to forecast are in the training rows; the effect of a new base"
     assert words in text(made, "data")
     table = next(b for b in made.sections["forecast"].blocks if hasattr(b, "frame"))
     assert table.frame["run"].tolist() == list(map(str, rows["run"]))
-
-
-def test_checkpoints_cost_their_longest_run():
-    frame = grid(params=[1e8], tokens=[1e9, 2e9, 4e9]).assign(run=["a", "a", "b"])
-    assert cost(frame).startswith(f"{6e8 * 6e9:.2g} ")
-    assert cost(frame.drop(columns="run")).startswith(f"{6e8 * 7e9:.2g} ")
-    assert cost(frame.assign(run=["a", None, None])).startswith(f"{6e8 * 7e9:.2g} ")
-
-
-def test_how_far_beyond_is_a_factor_and_half_a_per_cent_is_rounding():
-    for least, most, words in (
-        (0.9951e8, 1.0049e9, "inside"),
-        (2.5e7, 4e9, "4 × the largest; 0.25 × the smallest"),
-        (0, 0, "down to 0"),
-        (1e8, 1.0051e9, "1.01 × the largest"),
-        (0.9949e8, 1e9, "0.99 × the smallest"),
-    ):
-        assert beyond(pd.Series([1e8, 1e9]), pd.Series([least, most])) == words
 
 
 MEASURE = """

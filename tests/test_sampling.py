@@ -16,19 +16,7 @@ from scipy import stats
 from threadpoolctl import threadpool_limits
 
 import bayeslaw as bl
-from bayeslaw import (
-    FitError,
-    FitWarning,
-    LawError,
-    TableError,
-    TableWarning,
-    fit,
-    fit_huber,
-    fit_map,
-    fit_pool,
-    from_frame,
-    grid,
-)
+from bayeslaw import fit
 from bayeslaw.common.files import models_dir
 from bayeslaw.inference import sampling
 from bayeslaw.inference.convergence import Convergence
@@ -132,12 +120,12 @@ def test_the_law_transfer_is_recovered_with_correlated_errors():
 
 
 def test_pools_and_kinds_of_others_are_sampled():
-    found = fit_pool(["chinchilla", "skaling"], small(), **ONCE)
+    found = bl.fit_pool(["chinchilla", "skaling"], small(), **ONCE)
     assert found.weights == {"chinchilla": 0.5, "skaling": 0.5}
     alone = fit("skaling", small(), **ONCE)
     np.testing.assert_array_equal(found.members["skaling"].draws["alpha"], alone.draws["alpha"])
     kinds = {"likelihood": SkewNormal(), "discrepancy": DataWalk(), "effects": "lab"}
-    table = from_frame(small().frame.assign(lab=["a", "b", "c", "d"] * 5))
+    table = bl.from_frame(small().frame.assign(lab=["a", "b", "c", "d"] * 5))
     other = fit("chinchilla", table, **ONCE | kinds)
     assert other.draws["lab_effect"].dims == ("chain", "draw", "lab")
     assert {"skew", "step_0", "step_1"} <= {*other.draws}
@@ -176,7 +164,7 @@ def test_other_likelihoods_agree_on_clean_noise(likelihood):
 
 
 def test_same_seed_same_draws_whatever_was_fitted_before(tmp_path):
-    other = from_frame(small().frame.iloc[:12].assign(loss=small().loss[:12] * 1.1))
+    other = bl.from_frame(small().frame.iloc[:12].assign(loss=small().loss[:12] * 1.1))
     tables = [(small(), 0), (other, 0), (small(), 0), (small(), 1)]
     one, elsewhere, again, different = (
         fit("chinchilla", table, seed=np.int64(seed), **ONCE | {"draws": np.int64(100)})
@@ -219,23 +207,23 @@ def test_how_many_more_draws_are_made():
 
 
 def test_runs_of_pure_replay_are_warned_of():
-    rows = grid(params=[1e8, 1e9], tokens=[1e9, 1e10], replay=[0.1, 0.5, 1.0], ptpp=[15, 31])
-    table = from_frame(rows.assign(loss=np.linspace(3, 2, len(rows))))
+    rows = bl.grid(params=[1e8, 1e9], tokens=[1e9, 1e10], replay=[0.1, 0.5, 1.0], ptpp=[15, 31])
+    table = bl.from_frame(rows.assign(loss=np.linspace(3, 2, len(rows))))
     short = ONCE | {"draws": 4, "tune": 4, "chains": 1}
     says = r"8 rows have replay 1 and tokens > 0 \(rows 4, 5, .*where='replay < 1 or tokens == 0'"
-    with pytest.warns(TableWarning, match=says):
+    with pytest.warns(bl.TableWarning, match=says):
         fit("dcpt", table, **short)
     fit("dcpt", table.query("replay < 1"), **short)
 
 
 # -- tables as they come --------------------------------------------------------------------------
 
-AHEAD = grid(params=1e10, tokens=[1e11, 4e11])
+AHEAD = bl.grid(params=1e10, tokens=[1e11, 4e11])
 
 
 def chinchilla(sigma=0.003, seed=0, **design):
     design = {"params": [1e8, 3e8, 1e9, 3e9], "tokens": np.geomspace(1e9, 1e11, 6)} | design
-    return bl.simulate("chinchilla", CHINCHILLA, grid(**design), sigma=sigma, seed=seed)
+    return bl.simulate("chinchilla", CHINCHILLA, bl.grid(**design), sigma=sigma, seed=seed)
 
 
 def bands(table, **settings):
@@ -249,28 +237,28 @@ def bands(table, **settings):
 def test_the_same_table_otherwise_stated_gives_the_same_bands():
     """Of another seed; shuffled, with labels, constants and bases that are there twice; in bits."""
     frame, bits = chinchilla().frame, np.log(2)
-    bases = grid(params=[1e8, 3e8, 1e9, 3e9], tokens=0.0).assign(loss=4.0)
+    bases = bl.grid(params=[1e8, 3e8, 1e9, 3e9], tokens=0.0).assign(loss=4.0)
     more = frame.assign(lab="Zürich 🚀", run=[f"läuft-{i}" for i in range(24)], note=1.0)
     every = pd.concat([more.sample(frac=1, random_state=3), bases, bases.assign(loss=4.1)])
     middle, width = bands(chinchilla())
-    in_bits = bands(from_frame(frame.assign(loss=frame["loss"] / bits)))
+    in_bits = bands(bl.from_frame(frame.assign(loss=frame["loss"] / bits)))
     for other, wide in (
         bands(chinchilla(), seed=11),
-        bands(from_frame(every)),
+        bands(bl.from_frame(every)),
         (in_bits[0] + np.log(bits), in_bits[1]),
     ):
         assert (np.abs(other - middle) < 0.3 * width).all()
         np.testing.assert_allclose(wide, width, rtol=0.3)
-    here, there = (fit_huber("chinchilla", from_frame(f)).parameters for f in (every, frame))
+    here, there = (bl.fit_huber("chinchilla", bl.from_frame(f)).parameters for f in (every, frame))
     assert here == pytest.approx(there, rel=1e-6)
 
 
 def test_few_rows_and_many_rows():
-    few = from_frame(chinchilla().frame.iloc[[0, 13, 22]])
+    few = bl.from_frame(chinchilla().frame.iloc[[0, 13, 22]])
     latent = fit("chinchilla", few, **ONCE).latent(AHEAD)
     assert (np.log(latent).std(0) > 0.01).all()  # the priors', since three rows say little
     with pytest.raises(
-        FitError, match=r"2 rows; chinchilla needs at least 3, for a level and a sl"
+        bl.FitError, match=r"2 rows; chinchilla needs at least 3, for a level and a sl"
     ):
         fit("chinchilla", few.query("loss < 3.5"), **ONCE)
     many = chinchilla(params=np.geomspace(1e8, 1e10, 25), tokens=np.geomspace(1e9, 1e12, 100))
@@ -284,7 +272,7 @@ def test_sizes_within_a_per_cent_are_one_for_effects():
     rng, frame = np.random.default_rng(0), chinchilla().frame
     digitised = frame.assign(params=frame["params"] * (1 + 0.004 * rng.uniform(-1, 1, len(frame))))
     how = ONCE | {"discrepancy": "curvature"}
-    exact, found = (fit("chinchilla", from_frame(f), **how) for f in (frame, digitised))
+    exact, found = (fit("chinchilla", bl.from_frame(f), **how) for f in (frame, digitised))
     assert exact.spec.effects == found.spec.effects == ("size",)
     assert [len(each.draws["size"]) for each in (exact, found)] == [4, 4]
     assert "24 sizes as 4, since those within 1 % are one" in found.shown().text(300)
@@ -300,15 +288,17 @@ def test_sizes_within_a_per_cent_are_one_for_effects():
 def test_a_table_is_doubted_before_it_is_sampled(monkeypatch):
     """A wild row is named in one warning, unless the likelihood expects it; accuracies are none."""
     frame = chinchilla().frame
-    wild = from_frame(frame.assign(loss=np.where(frame.index == 5, 2, 1) * frame["loss"]))
-    for fitting, law in ((fit, "chinchilla"), (fit_pool, ["chinchilla", "skaling"])):
-        with pytest.warns(TableWarning, match="1 of 24 rows lie far .*where='loss not in") as said:
+    wild = bl.from_frame(frame.assign(loss=np.where(frame.index == 5, 2, 1) * frame["loss"]))
+    for fitting, law in ((fit, "chinchilla"), (bl.fit_pool, ["chinchilla", "skaling"])):
+        with pytest.warns(
+            bl.TableWarning, match="1 of 24 rows lie far .*where='loss not in"
+        ) as said:
             fitting(law, wild, **ONCE)
         assert len(said) == 1
     fit("chinchilla", wild, **ONCE, likelihood="skewed")
     monkeypatch.setattr(sampling, "_run", None)  # nothing below comes as far as sampling
-    with pytest.raises(TableError, match="accuracies"):
-        fit("chinchilla", from_frame(frame.assign(loss=1 - frame["loss"] / 10)), **ONCE)
+    with pytest.raises(bl.TableError, match="accuracies"):
+        fit("chinchilla", bl.from_frame(frame.assign(loss=1 - frame["loss"] / 10)), **ONCE)
 
 
 # -- modes ----------------------------------------------------------------------------------------
@@ -325,7 +315,7 @@ MODE = {"likelihood": "huber", "priors": "flat"}
 def test_the_mode_reproduces_the_huber_fit(name, bounds):
     """Where the optimum is interior to the priors' bounds, the paper's bounds give the same."""
     table = support.made(name, sigma=0.003, seed=2)
-    point, mode = fit_huber(name, table, bounds=bounds), fit_map(name, table, **MODE)
+    point, mode = bl.fit_huber(name, table, bounds=bounds), bl.fit_map(name, table, **MODE)
     assert point.interior
     assert mode.interior
     assert miss(point, mode, table) < 1e-6
@@ -338,8 +328,8 @@ def test_the_mode_is_the_huber_fit_within_the_bounds_of_the_priors():
     """Where the paper's bounds have a better optimum, with lambda above 1, the mode stays below."""
     truth = support.truth_of(bl.load_law("form2").parameters) | {"lambda_": 1.6}
     table = bl.simulate("form2", truth, DESIGN[::3])
-    paper, prior = (fit_huber("form2", table, bounds=b) for b in ("paper", "prior"))
-    mode = fit_map("form2", table, **MODE)
+    paper, prior = (bl.fit_huber("form2", table, bounds=b) for b in ("paper", "prior"))
+    mode = bl.fit_map("form2", table, **MODE)
     assert paper.parameters["lambda_"] == pytest.approx(1.6, abs=0.01)
     assert paper.objective < 1e-3 * prior.objective
     assert mode.bounds == "prior"
@@ -351,13 +341,13 @@ def test_the_mode_is_the_huber_fit_within_the_bounds_of_the_priors():
 
 def test_the_mode_starts_inside_a_prior_that_excludes_the_huber_starts():
     within = {"alpha": "Uniform(lower=2, upper=3)"}
-    assert 2 <= fit_map("chinchilla", small(), priors=within).parameters["alpha"] <= 3
+    assert 2 <= bl.fit_map("chinchilla", small(), priors=within).parameters["alpha"] <= 3
 
 
 @pytest.mark.slow
 def test_a_mode_on_a_bound_is_said():
     with pytest.warns(bl.FitWarning, match="bound.*E = 0"):
-        assert not fit_map("chinchilla", support.delphi(), **MODE).interior
+        assert not bl.fit_map("chinchilla", support.delphi(), **MODE).interior
 
 
 # -- mistakes -------------------------------------------------------------------------------------
@@ -370,70 +360,75 @@ WRONG = {
 }  # fmt: skip
 """Values that settings cannot have."""
 MISTAKES = [
-    ({"likelihood": "huberr"}, LawError, "unknown likelihood 'huberr'; did you mean 'huber'"),
-    ({"likelihood": "studnt"}, LawError,
+    ({"likelihood": "huberr"}, bl.LawError, "unknown likelihood 'huberr'; did you mean 'huber'"),
+    ({"likelihood": "studnt"}, bl.LawError,
      r"unknown likelihood 'studnt'.*huber, .*studentt.*named 'package\.module:Class'"),
-    ({"discrepancy": "curvatur"}, LawError, "unknown discrepancy 'curvatur'.*curvature"),
-    ({"effects": "domian"}, LawError, "unknown effect 'domian'.*'domain'"),
-    ({"priors": {"alhpa": "Flat()"}}, LawError, "unknown prior 'alhpa'; did you mean 'alpha'"),
-    ({"drwas": 100}, FitError, "unknown setting 'drwas'; did you mean 'draws'"),
-    *[({"likelihood": "huber", "delta": delta}, FitError, "delta must be positive")
+    ({"discrepancy": "curvatur"}, bl.LawError, "unknown discrepancy 'curvatur'.*curvature"),
+    ({"effects": "domian"}, bl.LawError, "unknown effect 'domian'.*'domain'"),
+    ({"priors": {"alhpa": "Flat()"}}, bl.LawError, "unknown prior 'alhpa'; did you mean 'alpha'"),
+    ({"drwas": 100}, bl.FitError, "unknown setting 'drwas'; did you mean 'draws'"),
+    *[({"likelihood": "huber", "delta": delta}, bl.FitError, "delta must be positive")
       for delta in (0, -1, np.nan)],
-    *[({name: value}, FitError, rf"^{name}={re.escape(repr(value))}: give .*\.$")
+    *[({name: value}, bl.FitError, rf"^{name}={re.escape(repr(value))}: give .*\.$")
       for name, values in WRONG.items() for value in values],
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("settings", "error", "says"), MISTAKES)
 def test_settings_that_no_fit_has(settings, error, says):
-    table = from_frame(small().frame.assign(domain=1))
+    table = bl.from_frame(small().frame.assign(domain=1))
     with pytest.raises(error, match=says) as caught:
         fit("chinchilla", table, **settings)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
     if settings.keys() <= {"seed", "delta", "priors", "likelihood"}:
         with pytest.raises(error, match=says):
-            fit_map("chinchilla", table, **settings)
+            bl.fit_map("chinchilla", table, **settings)
 
 
 @pytest.mark.filterwarnings("ignore:.*(lie far|no term)")  # also doubted, before they are refused
 def test_arguments_that_are_no_law_and_no_table(tmp_path):
     frame, pools = small().frame, ["chinchilla", "skaling"]
-    for fitted in (fit, fit_map, fit_huber):
-        with pytest.raises(LawError, match=r"a LossTable is no law.* before the table"):
+    for fitted in (fit, bl.fit_map, bl.fit_huber):
+        with pytest.raises(bl.LawError, match=r"a LossTable is no law.* before the table"):
             fitted(small(), "chinchilla")
     for call in (
         lambda: fit("chinchilla", frame),
-        lambda: fit_map("chinchilla", frame),
-        lambda: fit_pool(pools, frame),
-        lambda: fit_huber("chinchilla", frame),
+        lambda: bl.fit_map("chinchilla", frame),
+        lambda: bl.fit_pool(pools, frame),
+        lambda: bl.fit_huber("chinchilla", frame),
         lambda: bl.compare(frame, train="params < 1e9"),
         lambda: bl.compare(small(), source=frame, train="params < 1e9"),
         lambda: bl.backtest(frame, "chinchilla"),
         lambda: bl.score(saved("plain"), frame),
     ):
-        with pytest.raises(TableError, match=r"a DataFrame, not a LossTable; .* bl\.from_frame\("):
+        with pytest.raises(
+            bl.TableError, match=r"a DataFrame, not a LossTable; .* bl\.from_frame\("
+        ):
             call()
     rising = (models_dir() / "chinchilla.toml").read_text()
     rising = rising.replace("-alpha*log(N)", "alpha*log(N)")
     (tmp_path / "rising.toml").write_text(rising, encoding="utf-8")
-    tiny = from_frame(frame.assign(loss=[1e-300, *frame["loss"][1:]]))
+    tiny = bl.from_frame(frame.assign(loss=[1e-300, *frame["loss"][1:]]))
     nowhere = "is finite for no parameters that were tried; check"
     for labels, says in ((["a", "b"], "a, b.*domain == 'a'"), ([None, "a", 1, 2], "a, 1.*'a'")):
         domains = np.resize(np.array(labels, object), len(frame))
-        with pytest.raises(TableError, match=f"several domains .{says}"):
-            fit("chinchilla", from_frame(frame.assign(domain=domains)))
+        with pytest.raises(bl.TableError, match=f"several domains .{says}"):
+            fit("chinchilla", bl.from_frame(frame.assign(domain=domains)))
     for call, says in (
         (lambda: fit("chinchilla", "losses.csv"), r"a str, not a LossTable; .* bl\.read_table\("),
         (lambda: fit("chinchila", small()), "unknown law 'chinchila'"),
         (lambda: fit("form3", small()), "'replay'"),
         (lambda: fit("chinchilla", tiny, discrepancy="none"), nowhere),
         (lambda: fit(tmp_path / "rising.toml", small(), discrepancy="none"), nowhere),
-        (lambda: fit_pool(["chinchilla"] * 2, small()), "twice"),
+        (lambda: bl.fit_pool(["chinchilla"] * 2, small()), "twice"),
         (lambda: fit("adaptation", small()), r"bayeslaw\.fit_pool\(laws, table\)"),
-        (lambda: fit_pool("adaption", small()), "unknown pool 'adaption'; did you mean"),
-        (lambda: fit_map(pools, small()), "a pool has no mode"),
-        (lambda: fit_pool("adaptation", support.paper_rows()), r"'start_loss' is missing.*source="),
+        (lambda: bl.fit_pool("adaption", small()), "unknown pool 'adaption'; did you mean"),
+        (lambda: bl.fit_map(pools, small()), "a pool has no mode"),
+        (
+            lambda: bl.fit_pool("adaptation", support.paper_rows()),
+            r"'start_loss' is missing.*source=",
+        ),
     ):
         with pytest.raises(bl.BayeslawError, match=says) as caught:
             call()
@@ -473,7 +468,9 @@ def test_a_retry_is_limited_by_time_unless_it_is_asked_for(monkeypatch):
     ):
         monkeypatch.setattr(sampling, "RETRY_SECONDS", seconds)
         monkeypatch.setattr(sampling, "time", clock)
-        with pytest.warns(FitWarning, match=f"a retry with 40 draws, .* {says}; ask .* retry=True"):
+        with pytest.warns(
+            bl.FitWarning, match=f"a retry with 40 draws, .* {says}; ask .* retry=True"
+        ):
             found = fit("chinchilla", small(), **TINY)
         assert found.settings == once.settings
         xr.testing.assert_identical(found.draws, once.draws)

@@ -27,7 +27,7 @@ from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.discrepancy import NoDiscrepancy
 from bayeslaw.model.noise import DOF_FLOOR
 from bayeslaw.tables.table import subset
-from tests.support import CHINCHILLA, delphi, on_bound, saved, small, truth_of, with_effects
+from tests.support import CHINCHILLA, on_bound, saved, small, truth_of, with_effects
 
 SHORT = {"discrepancy": "none", "chains": 2, "draws": 100, "tune": 100, "retry": False}
 POINT = ["huber_log", "rmse_log", "mae_rel", "mape_clip", "intercept", "slope"]
@@ -99,17 +99,12 @@ def test_a_posterior_is_scored_by_its_forecast_of_the_same_rows():
     fitted = replace(plain, table=bl.from_frame(rows.frame.assign(domain="french")))
     point, greek = bl.fit_huber("chinchilla", fitted.table), rows.frame.assign(domain="greek")
     of_other, mixed = "of domain greek, but the law was fitted to fren", bl.from_frame(greek)
-    few = bl.grid(params=[1e9, 2e9], tokens=[1e9, 2e9])
     for call, says in (
-        (lambda: bl.score(plain.forecast(few), rows), "forecast has 4 rows, .* has 20"),
-        (
-            lambda: bl.score(forecast, bl.from_frame(backwards)),
-            r"row 0: params is 1.*in the forecast and 3",
-        ),
+        (lambda: bl.score(plain.forecast(rows.frame[:4]), rows), "forecast has 4 rows, .* has 20"),
+        (lambda: bl.score(forecast, bl.from_frame(backwards)), r"row 0: params is 1.*st and 3"),
         (lambda: bl.score(plain.forecast(runs), turned), "row 0: run is 0"),
         (lambda: bl.score(fitted, mixed), of_other),
         (lambda: bl.check(fitted, greek.drop(columns="loss")), of_other),
-        (lambda: bl.score(point, mixed), of_other),
         (lambda: point.forecast(mixed), of_other),
     ):
         with pytest.raises(bl.TableError, match=says):
@@ -160,12 +155,6 @@ def test_each_domain_is_compared_by_itself():
     assert list(got.index.unique("domain")) == ["target", "source"]
     with pytest.raises(bl.TableError, match="a domain in common: french"):
         bl.compare(tables[0], source=tables[0], **some)
-    # Notes name parameters on a bound; the bounds may be of the prior.
-    assert "lambda_ = 1" in bl.compare(tables[1], **some, bounds="prior").loc["form2", "note"]
-    assert "lambda_" not in two.loc["form2", "note"]
-    largest = f"params < {delphi().frame['params'].max()}"
-    found = bl.compare(delphi(), train=largest, laws=["chinchilla"])
-    assert found.loc["chinchilla", "note"] == "E = 0"
 
 
 def test_posteriors_are_compared_with_the_settings_that_are_given():
@@ -268,20 +257,6 @@ def test_units_with_a_large_pareto_k_are_counted_and_not_tested():
     assert found[0.7]["unreliable"] == 30
     assert found[0.7]["p"] > 0.1
     assert found[0.72]["p"] < 1e-6
-
-
-@pytest.mark.parametrize("errors", ["independent", "run"])
-def test_a_left_out_run_is_a_new_one_whatever_others_are_called(errors):
-    """Also where the label that it would get is another run's."""
-    found = []
-    for second in ("new a", "b"):
-        labels = np.repeat(["a", second, "c", "d"], 5)
-        fitted = with_effects(saved("plain"), "run", labels, 0.01, errors=errors)
-        fitted = replace(fitted, draws=fitted.draws.assign(ell=0 * fitted.draws["sigma"] + 1.0))
-        psis, pit = left_out(fitted, 0)
-        found.append(np.stack([psis.elpd_i, pit], axis=1))
-    order = [0, 3, 1, 2]  # of a, b, c, d among a, c, d, new a
-    np.testing.assert_allclose(found[0][order], found[1], atol=0.04)
 
 
 def test_mistakes_of_comparisons_and_backtests():
@@ -396,12 +371,10 @@ def test_the_forecast_of_a_pool_is_a_mixture_wider_where_its_members_differ():
     members, rows = {"a": saved("walk"), "b": saved("trend")}, bl.grid(params=5e9, tokens=[1e11])
     pool = bl.Pool(members, {"a": 1.0, "b": 3.0}).accepted(**ALLOW)
     mixed = pool.forecast(rows, seed=4)
-    share = float((mixed.draws["law"] == "a").mean())
-    assert share == pytest.approx(0.25, abs=0.01)
+    assert float((mixed.draws["law"] == "a").mean()) == pytest.approx(0.25, abs=0.01)
     one, two = (pool.members[name].forecast(rows, seed=4) for name in "ab")
     mean = 0.25 * one.samples.mean(0) + 0.75 * two.samples.mean(0)
     np.testing.assert_allclose(mixed.samples.mean(0), mean, rtol=5e-3)
-    assert mixed.law == "0.25 a + 0.75 b"
     both = {"good": saved("plain"), "bad": saved("unconverged")}
     used = bl.Pool(both, {"good": 1.0, "bad": 0.0}).forecast(rows)  # it need not converge
     assert set(used.fits) == {"good"}

@@ -1,7 +1,5 @@
 """Synthetic tables, the synthetic world of the paper, and simulation-based calibration."""
 
-from unittest.mock import patch
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +7,6 @@ from scipy import stats
 
 import bayeslaw as bl
 from bayeslaw.inference import residuals
-from bayeslaw.inference.fitting import fit_spec
 from bayeslaw.laws.priors import NOISE
 from tests.support import CHINCHILLA, object_mode, on_bound, truth_of
 
@@ -178,13 +175,6 @@ def test_a_simulated_table_has_a_role():
     np.testing.assert_allclose(target.loss, source.loss[::-1])  # their own shares are r and 1 - r
     stated = bl.simulate("mixture", truth, design.assign(role="source"))
     pd.testing.assert_frame_equal(stated.frame, source.frame, check_like=True)
-    for role in ("target", "source"):
-        with patch("bayeslaw.simulation.calibration.fit_spec", wraps=fit_spec) as fitting:
-            bl.calibrate(
-                "mixture", role=role, **PLAIN | {"simulations": 1, "draws": 20, "tune": 20}
-            )
-        spec, table = fitting.call_args.args[:2]
-        assert (spec.law.role, table.role) == (role, role)
     for call in (bl.calibrate, lambda law, **how: bl.simulate(law, truth, design, **how)):
         with pytest.raises(bl.TableError, match="unknown role 'sorce'; did you mean 'source'"):
             call("mixture", role="sorce")
