@@ -83,7 +83,7 @@ def test_checks_without_rows_of_unconverged_fits_and_of_other_names_of_columns()
 
 def test_bands_that_hold_pass_and_those_that_miss_all_large_sizes_failed_here(ahead):
     plain = saved("plain")
-    part = parts.judge_held_out(plain, ahead)
+    part = bl.check(plain, ahead)["held out"]
     assert part.level == "ok"
     assert part.facts["groups"] == 6
     low, high = plain.forecast(ahead).quantile([0.05, 0.95])
@@ -92,7 +92,7 @@ def test_bands_that_hold_pass_and_those_that_miss_all_large_sizes_failed_here(ah
     assert part.facts["held"] == pytest.approx(inside.reshape(6, 4).mean(1).sum())
     below = plain.forecast(ahead).samples < ahead.loss
     np.testing.assert_allclose(part.frame["pit"], below.mean(0))
-    one = parts.judge_held_out(plain, ahead.query("params == 4e9"))
+    one = bl.check(plain, ahead.query("params == 4e9"))["held out"]
     assert one.level == "caution"
     assert "1 group of rows cannot show that bands hold." in one.words
     # All losses of three of six sizes are missed, on one side.
@@ -106,8 +106,8 @@ def test_bands_that_hold_pass_and_those_that_miss_all_large_sizes_failed_here(ah
 
 def test_the_farthest_training_rows_are_forecast_from_the_others():
     plain, seen = saved("plain"), small().frame
-    assert parts.judge_held_out(plain, plain.table).facts["own"]  # its losses are not held out
-    part = parts.judge_held_out(plain, bl.LossTable(NEW, "new"))
+    assert bl.check(plain, plain.table)["held out"].facts["own"]  # its losses are not held out
+    part = bl.check(plain, bl.LossTable(NEW, "new"))["held out"]
     assert part.words[0].startswith("The farthest 5 training rows, forecast from the 15 others by")
     assert part.level != "refuse"
     for rows, kept in ((NEW, seen["params"] < 3e9), (NEW * [0.1, 100], seen["tokens"] < 3e10)):
@@ -118,7 +118,7 @@ def test_the_farthest_training_rows_are_forecast_from_the_others():
     bend = 1 + 0.02 * np.clip(np.log10(table.frame["params"] / 1e9), 0, None)
     bent = replace(plain, table=bl.from_frame(table.frame.assign(loss=table.loss * bend)))
     asked = bl.LossTable(bl.grid(params=3e10, tokens=1e11), "rows")
-    part = parts.judge_held_out(bent, asked)
+    part = bl.check(bent, asked)["held out"]
     assert part.level == "caution"  # where bands failed here, they often held on the rows asked for
     assert part.facts["p"] < 0.05
 
@@ -156,18 +156,18 @@ def test_outliers_are_named_and_the_forecast_without_them_is_narrower():
         run=[f"shape {i}" for i in size], loss=frame["loss"] * np.exp(effects[size])
     )
     shaped = refit("chinchilla", bl.from_frame(frame), 0, effects="auto")
-    part = parts.judge_outliers(shaped, bl.grid(params=3e9, tokens=1e11))
+    part = bl.check(shaped, bl.grid(params=3e9, tokens=1e11))["outliers"]
     assert part.frame["label"].tolist() == ["shape 3"]
     assert "run shape 3 (+4" in part.words[0]
     assert part.facts["half_width_without"] < part.facts["half_width"] / 2
     assert part.level == "ok"  # the wide band allows for the move
     plain = saved("plain")
     off = with_losses(plain, small().loss * np.where(np.arange(20) == 7, 1.1, 1))
-    part = parts.judge_outliers(off, None)
+    part = bl.check(off)["outliers"]
     assert part.frame["label"].tolist() == [7]
     where = "the row at params 300M, tokens 10B (+"
     assert part.words[0].startswith(f"Farthest from the others, in loss: {where}")
-    assert parts.judge_outliers(plain, None).frame.empty
+    assert bl.check(plain)["outliers"].frame.empty
 
 
 @pytest.mark.parametrize(
@@ -182,12 +182,12 @@ def test_two_stages_do_not_determine_eta_and_anchors_do(name, rank, leaders):
     assert (values[:rank] >= NONE[1]).all()
     undetermined = findings.basis(names, matrix, *NONE)
     assert all(any({*found} & some for found in undetermined) for some in leaders)
-    part = findings.judge_directions(fit, LATE.frame)
+    part = bl.check(fit, LATE.frame)["directions"]
     assert part.level == "refuse"
     assert "eta is not determined" in " ".join(part.words)
     anchored = replace(fit, table=ANCHORED)
     assert findings.basis(*findings.directions(anchored), *NONE) == []
-    assert "not determined" not in " ".join(findings.judge_directions(anchored, LATE.frame).words)
+    assert "not determined" not in " ".join(bl.check(anchored, LATE.frame)["directions"].words)
 
 
 @pytest.mark.parametrize("name", ["two_stages", "walk"])
@@ -250,7 +250,7 @@ def test_more_curvature_than_the_prior_expects():
         middle = np.median(prior) + away * findings.spread(prior)
         moved = fit.draws.assign(curve_B=0 * fit.draws["curve_B"] + middle)
         near, beyond = (
-            findings.judge_curvature(replace(fit, draws=moved), rows)
+            bl.check(replace(fit, draws=moved), rows)["curvature"]
             for rows in (fit.table.frame, further)
         )
         assert (near.level, beyond.level) == levels
@@ -263,14 +263,14 @@ def test_a_walk_far_out_of_its_prior_is_told():
     """And that forecasts between fitted ratios follow it."""
     fit = saved("form1n")
     between, fitted = (bl.grid(params=3e8, tokens=1e9, ptpp=15, replay=r) for r in (0.3, 0.1))
-    assert findings.judge_curvature(fit, between).level == "ok"
+    assert bl.check(fit, between)["curvature"].level == "ok"
     steps = 20 + 0 * fit.draws["walk_mixed"]
     moved = replace(fit, draws=fit.draws.assign(walk_mixed=steps))
-    part = findings.judge_curvature(moved, between)
+    part = bl.check(moved, between)["curvature"]
     assert part.level == "caution"
     assert "walk_mixed by" in part.words[0]
     assert "Between fitted replay ratios it may bend" in part.words[-1]
-    assert len(findings.judge_curvature(moved, fitted).words) == 1
+    assert len(bl.check(moved, fitted)["curvature"].words) == 1
 
 
 def test_distance_is_refused_from_twice_what_was_measured():
@@ -290,15 +290,15 @@ def test_distance_is_refused_from_twice_what_was_measured():
 
 def test_distances_of_rows_and_covariates_that_differ_are_told():
     fit = replace(saved("two_stages"), table=ANCHORED)
-    part = findings.judge_extrapolation(fit, LATE.frame)
+    part = bl.check(fit, LATE.frame)["extrapolation"]
     assert part.level == "caution"  # the law is taken as exact
     far = part.frame["decades"].max()
     assert f"21 interpolations; 63 extrapolations (up to {far:.2g} decades, each" in part.words[-1]
-    within = findings.judge_extrapolation(fit, ANCHORED.frame)
+    within = bl.check(fit, ANCHORED.frame)["extrapolation"]
     assert (within.level, within.words[-1]) == ("ok", "Rows to forecast: 189 interpolations.")
     plain = saved("plain")
     three = replace(plain, table=small().query("params < 3e9"))
-    part = findings.judge_extrapolation(three, bl.grid(params=5e9, tokens=1e10))
+    part = bl.check(three, bl.grid(params=5e9, tokens=1e10))["extrapolation"]
     assert part.level == "caution"
     assert "3 sizes are too few" in " ".join(part.words)
     assert part.frame["beyond_params"].iloc[0] == pytest.approx(np.log10(5))

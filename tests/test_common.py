@@ -4,7 +4,6 @@ import ast
 import json
 import math
 import os
-import resource
 from concurrent.futures import ThreadPoolExecutor
 
 import joblib
@@ -52,22 +51,13 @@ def test_a_file_stays_the_link_or_the_pipe_that_it_was_with_its_mode(tmp_path):
     assert pipe.is_fifo()
 
 
-def test_long_names_threads_and_a_full_disk(tmp_path, capfd):
+def test_long_names_and_threads(tmp_path, capfd):
     fitted, name = saved("unconverged"), "x" * 250 + ".nc"
     with ThreadPoolExecutor(6) as pool:  # they write one file, and do not meet
         list(pool.map(fitted.save, [tmp_path / name] * 6))
     assert load(tmp_path / name).count == fitted.count
     with pytest.raises(FileError, match=r"xx\.nc: cannot write: File name too long"):
         fitted.save(tmp_path / ("x" + name + "xx.nc"))
-    path, limits = tmp_path / name, resource.getrlimit(resource.RLIMIT_FSIZE)
-    old = path.read_bytes()
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
-    try:
-        with pytest.raises(FileError, match=r"x\.nc: cannot write: File too large"):
-            fitted.save(path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert path.read_bytes() == old
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert capfd.readouterr().err == ""
 

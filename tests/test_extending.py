@@ -71,17 +71,6 @@ def test_kinds_from_outside_are_saved_loaded_forecast_and_planned(fit, tmp_path,
     assert "plugin" not in sys.modules  # a file imports no module
 
 
-def test_steps_beyond_the_rows_are_drawn_once_and_reach_the_forecast(fit):
-    far = bl.grid(params=1e9, tokens=1e14)
-    extended, q = fit.extended(fit.rows(far.rename(columns={"tokens": "D"})))
-    drawn = {*q} - {*fit.draws.data_vars}
-    assert {"step_2", "step_5"} <= drawn
-    np.testing.assert_array_equal(fit.latent(far), fit.latent(far))
-    fixed = q | {name: 0 * q[name] for name in drawn}
-    narrow = extended.loss(extended.amounts(fixed, fit.at), extended.covariates(far), fit.at)
-    assert (np.log(fit.latent(far)) - np.log(narrow)).std() > 0.005
-
-
 @dataclass(frozen=True)
 class Rounded(Normal):
     """A likelihood with fields of every sort that a file can hold."""

@@ -394,10 +394,8 @@ def test_arguments_that_are_no_law_and_no_table(tmp_path):
             fitted(small(), "chinchilla")
     for call in (
         lambda: fit("chinchilla", frame),
-        lambda: bl.fit_map("chinchilla", frame),
         lambda: bl.fit_pool(pools, frame),
         lambda: bl.fit_huber("chinchilla", frame),
-        lambda: bl.compare(frame, train="params < 1e9"),
         lambda: bl.compare(small(), source=frame, train="params < 1e9"),
         lambda: bl.backtest(frame, "chinchilla"),
         lambda: bl.score(saved("plain"), frame),

@@ -15,7 +15,6 @@ from scipy import stats
 from scipy.special import logsumexp
 
 import bayeslaw as bl
-from bayeslaw.checks._check import judge_left_out
 from bayeslaw.evaluate._backtest import choose_cuts
 from bayeslaw.evaluate.left_out import left_out
 from bayeslaw.evaluate.scores import band_scores, crps, point_scores
@@ -236,9 +235,9 @@ def test_loo_agrees_with_arviz_and_finds_noise_of_a_wrong_scale():
     assert got.elpd == pytest.approx(wanted.elpd)
     assert got.se == pytest.approx(wanted.se)
     assert az.compare({"one": got, "other": wanted})["elpd_diff"].tolist() == pytest.approx([0, 0])
-    assert judge_left_out(plain, 0).facts["p"] > 0.01
+    assert bl.check(plain)["left out"].facts["p"] > 0.01
     wide = replace(plain, draws=plain.draws.assign(sigma=10 * plain.draws["sigma"]))
-    assert judge_left_out(wide, 0).facts["p"] < 0.01
+    assert bl.check(wide)["left out"].facts["p"] < 0.01
     table = replace(plain.table, frame=plain.table.frame.assign(run=None))
     other = bl.loo(replace(plain, table=table))
     assert other.elpd_i.dims == ("row",)  # rows without labels are no run
@@ -253,7 +252,7 @@ def test_units_with_a_large_pareto_k_are_counted_and_not_tested():
     for good_k in (0.7, 0.72):
         psis = SimpleNamespace(**of_units, good_k=good_k)
         with patch("bayeslaw.checks._check.left_out", return_value=(psis, units)):
-            found[good_k] = judge_left_out(saved("plain"), 0).facts
+            found[good_k] = bl.check(saved("plain"))["left out"].facts
     assert found[0.7]["unreliable"] == 30
     assert found[0.7]["p"] > 0.1
     assert found[0.72]["p"] < 1e-6

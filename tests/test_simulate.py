@@ -98,8 +98,6 @@ def test_tables_of_the_world_depend_on_seed_and_domain_alone_and_are_labelled():
     for domain in DOMAINS:
         alone = both.query(f"domain == '{domain}'").frame
         pd.testing.assert_frame_equal(alone, WORLD.table(domain, seed=3).frame)
-    noise = [np.log(WORLD.table(d).loss / WORLD.loss(d, WORLD.design())) for d in DOMAINS]
-    assert abs(np.corrcoef(noise)[0, 1]) < 0.2
     for table in (both, first, bl.simulate("chinchilla", CHINCHILLA, ROWS)):
         assert table.name.startswith("synthetic")
         assert table.frame["synthetic"].eq(True).all()
@@ -109,7 +107,6 @@ def test_tables_of_the_world_depend_on_seed_and_domain_alone_and_are_labelled():
     assert baselines["synthetic"].eq(True).all()
     row = baselines.query("params == 8.1e9 and ptpp == 279").iloc[0]
     assert row["loss"] == WORLD.baseline() == pytest.approx(2.05, abs=1e-5)
-    assert WORLD.baseline(241e6, 15) > WORLD.baseline(241e6, 31) > WORLD.baseline(517e6, 31)
 
 
 def test_simulate_keeps_columns_takes_aliases_and_a_generator():

@@ -4,7 +4,6 @@ import gzip
 import json
 import re
 import sys
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -73,14 +72,6 @@ def test_tables_as_other_programs_write_them(tmp_path, name, content):
         PLAIN.to_excel(tmp_path / name, index=False)
     table = read_table(tmp_path / name, where="params > 1e8 or note == 'c\td' or note == 'a;b'")
     assert table.loss.tolist() == GOOD["loss"].tolist()
-
-
-def test_a_filter_of_a_long_file_is_fast(tmp_path):
-    frame = pd.DataFrame({"N": 1e8, "D": 1e9 + 1e5 * np.arange(60_000), "loss": 2.5})
-    frame.assign(loss=np.linspace(2, 4, 60_000)).to_csv(tmp_path / "big.csv", index=False)
-    start = time.process_time()
-    assert len(read_table(tmp_path / "big.csv", where="D > 4e9")) == 29_999
-    assert time.process_time() - start < 2
 
 
 def test_excel_without_its_package(tmp_path, monkeypatch):
@@ -193,9 +184,9 @@ def test_columns_are_renamed_or_computed(tmp_path):
         read_table(path, columns=columns | {"loss": "eval_loss"})
     with pytest.raises(TableError, match=r"neither.*'1 \+'"):
         read_table(path, columns={"params": "Model Size", "tokens": "1 +"})
+    # Also where an alias has the column's name.
     GOOD.rename(columns={"params": "N"}).assign(N=GOOD["params"] / 1e9).to_csv(path, index=False)
-    for formula in ("params * 1e9", "N * 1e9"):  # also where an alias has the column's name
-        assert read_table(path, columns={"params": formula}).frame["params"].max() == 1e9
+    assert read_table(path, columns={"params": "N * 1e9"}).frame["params"].max() == 1e9
 
 
 def test_labels_of_bases_match_though_one_is_missing(tmp_path):
@@ -372,24 +363,19 @@ def test_names_of_columns_in_any_case_and_their_aliases():
     assert [*from_frame(GOOD.assign(Params="a label")).frame] == [*GOOD, "Params"]
 
 
-def test_extreme_and_nearly_whole_values():
+def test_tiny_losses_are_warned_of_and_nearly_whole_counts_rounded():
     with pytest.warns(TableWarning, match="median loss is 0.0027 .* priors of your own"):
         from_frame(GOOD.assign(loss=GOOD["loss"] / 1000))
-    extreme = GOOD.assign(loss=[1e-300, 1e300, 1.0, 5e-324], params=[1e15, 1e4, 1e3, 1e3])
-    table = from_frame(extreme, loss_unit="nats")
-    assert np.isfinite(np.log(table.loss)).all()
-    x = bl.load_law("form3").covariates(table.frame)
-    assert all(np.isfinite(values).all() for values in x.values())
     rounded = from_frame(GOOD.assign(params=np.array([1.07, 2.01, 0.0000123, 4.1]) * 1e9))
     assert rounded.frame["params"].tolist() == [1070000000, 2010000000, 12300, 4100000000]
     assert from_frame(GOOD.assign(params=1e9 + 0.25)).frame["params"].tolist() == [1e9 + 0.25] * 4
 
 
 def test_values_in_another_unit_than_the_fitted_rows_are_refused():
+    """Far above them they are suspect; within three decades they pass."""
     fitted = GOOD.assign(flops=6 * GOOD["params"] * GOOD["tokens"])
     for column, value, says in (
         ("tokens", 20, "5e+07 times below the fitted rows; .*: tokens = 2e+10?"),
-        ("params", 8.1, "params = 8.1 is .*: params = 8.1e+09?"),
         ("params", 5000, "not millions or billions: params = 5e+09?"),
         ("tokens", 2e19, "2e+09 times above the fitted rows; .*: tokens = 2e+10?"),
         ("ptpp", 279e9, "tokens per parameter are expected: ptpp = 279?"),
@@ -397,9 +383,6 @@ def test_values_in_another_unit_than_the_fitted_rows_are_refused():
     ):
         with pytest.raises(TableError, match=says.replace("+", r"\+").replace("?", r"\?")):
             check_units(pd.DataFrame({column: [value]}), "grid", fitted)
-
-
-def test_values_far_above_the_fitted_rows_are_suspect_and_within_three_decades_pass():
     with pytest.warns(TableWarning, match="grid: params = 1e\\+13 is 1e\\+04 times above"):
         check_units(pd.DataFrame({"params": [1e9, 1e13]}), "grid", GOOD)
     rows = pd.DataFrame({"params": [2e5, 9e11], "tokens": [0, 9e12], "ptpp": [0.1, 2e5]})
@@ -425,22 +408,27 @@ def test_a_table_has_the_types_of_its_csv_file(tmp_path):
 
 
 def test_columns_of_every_type_come_back_from_a_saved_fit(tmp_path):
+    """Objects as their text; labels and floats to the last bit."""
     fit = saved("unconverged")
     texts = {
         "lists": ([[1, 2], [3], [], [4]], ["[1, 2]", "[3]", "[]", "[4]"]),
         "dicts": ([{"a": 1}, {}, None, {}], ["{'a': 1}", "{}", None, "{}"]),
         "long": ([10**30, 3, 2, 1], [str(10**30), "3", "2", "1"]),
         "mixed": ([1, "a", None, 2.5], ["1", "a", None, "2.5"]),
+        "domain": (["", "007", "1e3", '中, "x"'], [None, "007", "1e3", '中, "x"']),
     }
     columns = {name: pd.Series(given * 5, dtype=object) for name, (given, _) in texts.items()}
     columns["large"] = pd.Series([2**60 + 1, 3, 2, 1] * 5, dtype=object)
+    columns["weight"] = np.array([1e-300, 0.1 + 0.2, np.nextafter(1.0, 2.0), 5e-324] * 5)
     for dtype in ("float16", "float32", np.longdouble):
         columns[str(dtype)] = np.array([0.1, 0.2, 0.3, 0.4] * 5, dtype)
-    table = from_frame(fit.table.frame.assign(**columns))
+    table = from_frame(fit.table.frame.assign(**columns), "naïve Ω")
     for name, (_, read) in texts.items():
         assert table.frame[name].tolist() == read * 5
     replace(fit, table=table).save(tmp_path / "fit.nc")
-    assert bl.load(tmp_path / "fit.nc").table.sha256 == table.sha256
+    back = bl.load(tmp_path / "fit.nc").table
+    assert (back.sha256, back.name) == (table.sha256, "naïve Ω")
+    assert back.frame["weight"].tolist() == columns["weight"].tolist()
     table.frame.to_csv(tmp_path / "t.csv", index=False)
     assert read_table(tmp_path / "t.csv").sha256 == table.sha256
 
@@ -456,9 +444,6 @@ def test_rows_without_tokens_are_baselines():
     assert len(train.baselines) == len(test.baselines) == 4
     twice = from_frame(pd.concat([frame, BASES.assign(loss=3.7)]))  # measured again
     assert len(twice.baselines) == 8
-    assert len(from_frame(pd.concat([GOOD, GOOD]).assign(run=np.repeat(["a", "b"], 4)))) == 8
-    with pytest.raises(TableError, match="no value at tokens = 0"):
-        bl.load_law("dcpt").covariates(frame)
 
 
 @pytest.mark.parametrize("column", ["replay", "unique_tokens", "annealed"])
@@ -476,15 +461,6 @@ def test_a_base_needs_nothing_of_its_run(tmp_path, column):
 
 
 # -- queries and splits ---------------------------------------------------------------------------
-
-
-def test_grid():
-    cells = grid(params=[1e8, 1e9], tokens=(1e9,), replay=np.array([0.1, 0.2, 0.5]), ptpp=279)
-    assert cells.shape == (6, 4)
-    assert cells.dtypes.eq(float).all()
-    assert cells["ptpp"].eq(279).all()
-    assert not cells.duplicated().any()
-    assert grid(ptpp=np.int64(279), params=np.float32(1e8), tokens=[1e9]).shape == (1, 3)
 
 
 WRITE = ": write comparisons, such as ptpp <= 31 and domain"
@@ -539,15 +515,12 @@ def test_split_parts_and_anchors():
     for parts in (
         table.split(train="ptpp <= 31"),
         table.split(test="ptpp > 31"),
-        table.split("ptpp <= 31", "ptpp > 31"),
         table.split("ptpp <= 31", anchors="ptpp == 31"),  # a training row already, which stays once
     ):
         assert [len(part) for part in parts] == [3, 1]
     train, test = table.split("ptpp == 15", "ptpp > 15")
-    assert list(train.frame.index) == [0]
     assert str(train) == "1 row of table (ptpp == 15)"
     assert str(test.query("tokens > 0")) == "3 rows of table (ptpp > 15; tokens > 0)"
-    assert table.split(test="ptpp > 31")[0].selection == "not (ptpp > 31)"
     train, test = table.split("ptpp == 15", "ptpp >= 31", anchors="ptpp == 31 and N < 5e8")
     assert [sorted(part.frame["ptpp"]) for part in (train, test)] == [[15, 31], [31, 279]]
 
@@ -566,14 +539,6 @@ def test_bad_splits():
             from_frame(GOOD).split(*queries)
 
 
-def test_training_rows_keep_every_base():
-    table = bl.paper_world().table("english_arabic")
-    train, chosen = table.training("ptpp <= 31"), table.query("ptpp <= 31")
-    assert train.frame.equals(chosen.frame)
-    assert len(train.baselines) == len(table.baselines) > len(chosen.baselines)
-    assert table.training(None).frame.equals(table.frame)
-
-
 def test_baselines_are_those_of_the_domains_of_the_rows():
     rows = pd.concat([GOOD, GOOD.assign(tokens=0.0)]).assign(base=["a", "b", "c", "d"] * 2)
     french, greek = rows.assign(domain="french"), rows.assign(domain="greek", loss=3.5)
@@ -583,8 +548,6 @@ def test_baselines_are_those_of_the_domains_of_the_rows():
     assert table.training("domain == 'greek'").baselines["loss"].tolist() == [3.5] * 4
     for part, domain in zip(table.split("domain == 'greek'"), ("greek", "french"), strict=True):
         assert part.baselines["domain"].tolist() == [domain] * 4
-    unnamed = from_frame(pd.concat([rows.query("tokens > 0").assign(domain="french"), rows[4:]]))
-    assert len(unnamed.query("domain == 'french'").baselines) == 4
 
 
 # -- the hull of training rows --------------------------------------------------------------------
