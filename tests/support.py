@@ -199,6 +199,13 @@ def run(*words, code=0):
     return result
 
 
+def refused(error, says, call, *given, **named):
+    """Assert that a call raises an error of one line that says so."""
+    with pytest.raises(error, match=says) as raised:
+        call(*given, **named)
+    assert "\n" not in str(raised.value)
+
+
 def fails(*words):
     """Run a command line with a mistake in it; the one line on stderr."""
     result = run(*words, code=2)

@@ -20,7 +20,7 @@ from bayeslaw.design.anchors import (
 from bayeslaw.inference.fitting import joined, refit
 from bayeslaw.laws.steps import Offset, Repetition
 from tests.posteriors import both
-from tests.support import CHINCHILLA, saved, small, with_effects
+from tests.support import CHINCHILLA, refused, saved, small, with_effects
 
 POOL = grid(params=[2e8, 2e9, 6e9], tokens=[2e9, 2e10, 2e11])
 GOALS = grid(params=[3e10], tokens=[1e11, 1e12])
@@ -156,8 +156,7 @@ def test_candidates_and_targets_may_be_rows_that_were_measured():
     ],
 )
 def test_mistakes_are_told(pool, goals, wrong, says):
-    with pytest.raises((BayeslawError, TableError), match=says):
-        choose_anchors(PLAIN, pool, goals, **K2 | wrong)
+    refused((BayeslawError, TableError), says, choose_anchors, PLAIN, pool, goals, **K2 | wrong)
 
 
 def test_candidates_and_targets_of_one_new_size_have_its_effect(world_fit):

@@ -18,7 +18,7 @@ from bayeslaw.common.errors import argument, command_line, unknown
 from bayeslaw.common.files import results, write_json
 from bayeslaw.common.formatting import count, digits, jsonable, percent
 from bayeslaw.common.shown import Note, Shown, Table
-from tests.support import ROOT, saved
+from tests.support import ROOT, refused, saved
 
 
 def test_json_is_written_with_innermost_brackets_on_one_line(tmp_path):
@@ -30,8 +30,7 @@ def test_json_is_written_with_innermost_brackets_on_one_line(tmp_path):
     lines = (tmp_path / "x.json").read_text().splitlines()
     assert [line.strip() for line in lines[2:4]] == ['{ "a": 1, "b": 2 },', '{ "a": 3 }']
     assert lines[5] == ' "x": [ 1.5, 2 ]'
-    with pytest.raises(FileError, match="cannot write"):
-        write_json({}, tmp_path / "absent" / "x.json")
+    refused(FileError, "cannot write", write_json, {}, tmp_path / "absent" / "x.json")
 
 
 def test_a_file_stays_the_link_or_the_pipe_that_it_was_with_its_mode(tmp_path):

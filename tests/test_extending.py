@@ -14,7 +14,7 @@ from bayeslaw import Prior
 from bayeslaw.model.effects import GROUP_LEVELS, RUN, Level
 from bayeslaw.model.noise import Normal
 from bayeslaw.model.spec import make_spec
-from tests.support import CHINCHILLA, ROOT, saved, small
+from tests.support import CHINCHILLA, ROOT, refused, saved, small
 
 sys.path.insert(0, str(ROOT / "tests"))
 import plugin  # the package outside bayeslaw
@@ -66,8 +66,7 @@ def test_kinds_from_outside_are_saved_loaded_forecast_and_planned(fit, tmp_path,
     assert plan.status == "feasible"
     assert np.isfinite(bl.loo(fit).elpd)
     monkeypatch.delitem(sys.modules, "plugin")
-    with pytest.raises(bl.FileError, match=r"plugin:DataWalk' is not of .*: import plugin first"):
-        bl.load(path)
+    refused(bl.FileError, r"plugin:DataWalk' is not of .*: import plugin first", bl.load, path)
     assert "plugin" not in sys.modules  # a file imports no module
 
 

@@ -17,7 +17,7 @@ from bayeslaw.laws.lawfiles import parse_law, restored_law, stored_law
 from bayeslaw.laws.priors import override, read_priors
 from bayeslaw.laws.terms import Term
 from bayeslaw.model.spec import make_spec
-from tests.support import DATA, DESIGN, EXPERTS, EXPERTS_TRUTH, routed
+from tests.support import DATA, DESIGN, EXPERTS, EXPERTS_TRUTH, refused, routed
 
 CHINCHILLA = (models_dir() / "chinchilla.toml").read_text()
 SKALING = (models_dir() / "skaling.toml").read_text()
@@ -97,8 +97,7 @@ def test_a_law_declares_covariates():
 def test_columns_of_declared_covariates_are_checked(change, says):
     law, frame = parse_law(EXPERTS, "experts"), routed().frame
     for use in (lambda rows: fit_huber(law, bl.from_frame(rows)), law.covariates):
-        with pytest.raises(bl.TableError, match=says):
-            use(frame.assign(**change))
+        refused(bl.TableError, says, use, frame.assign(**change))
     with pytest.raises(bl.TableError, match=r"column 'dropout' \(for B of experts\) is missing"):
         fit_huber(law, bl.from_frame(frame.drop(columns="dropout")))
 
@@ -123,19 +122,16 @@ def test_bounds_as_published():
 )
 def test_unknown_laws(law, error, says):
     for read in (load_law, read_priors)[: 1 + (error is FileError)]:
-        with pytest.raises(error, match=says):
-            read(law)
+        refused(error, says, read, law)
 
 
 N_PRIOR = "LogNormal(median=0.28, sigma=0.45)"
-NOT_FINITE = ("/0", "+1/0", "*1e400", "*10**400", "**9**9**9", "+log(0-1)", "+exp(1000)")
-ALWAYS_ZERO = ("/(log(D)-log(D))", "/(2*log(D)-log(D)-log(D))", "*log(log(N)-log(N))")
+NOT_FINITE = ("/0", "*1e400", "**9**9**9", "+log(0-1)")
+ALWAYS_ZERO = ("/(log(D)-log(D))", "*log(log(N)-log(N))")
 BAD = [
     ("token_unit", "token_unt", "unknown key 'token_unt'; did you mean 'token_unit'.*Valid"),
     ('coefficient = "A"', 'coeficient = "A"', "did you mean 'coefficient'"),
     ('slope = "slope_D"\n', "", 'term 2: key "slope" is missing; keys: coefficient, slope, log'),
-    ('coefficient = "A"', "coefficient = 3", "coefficient = 3 is not text"),
-    ('coefficient = "A"', 'kind = "power"\ncoefficient = "A"', "term 1: unknown key 'kind'"),
     ("alpha*log(N)", "alpha*lg(N)", "term 1: .*function 'lg'; did you mean 'log'.*exp,"),
     ("alpha*log(N)", "alpha*log(N, D)", "term 1: .*: log takes 1 argument, not 2"),
     ("alpha*log(N)", "alpha*log(N", "cannot read log = '-alpha.log.N'"),
@@ -167,12 +163,10 @@ BAD = [
         r"reaches outside \[0, inf\]; give one .* alpha = \[-inf, inf\] below \[bounds\]",
     ),
     ("token_unit = 1.0", "token_unit = 0", "token_unit must be positive"),
-    ("token_unit = 1.0", "token_unit = 'x'", "token_unit = 'x' is not a number"),
     ("token_unit", "coupled = 'A'\ntoken_unit", "coupled = 'A' is not a list of names"),
     ("token_unit", "coupled = ['A', 'C']\ntoken_unit", "unknown coefficient 'C'.*A, B"),
     ("token_unit", "coupled = ['A']\ntoken_unit", "two coefficients or more"),
     ("token_unit", "departure = 3\ntoken_unit", "departure.: 3 is not a table of keys"),
-    ("[priors]", "[departure]\nfoo = 3\n[priors]", "unknown key 'foo'. Valid: along, base"),
     ("token_unit", "= 3", "not valid TOML"),
     *(
         ("[priors]", f"[{key}]\n{line}\n[priors]", says)
@@ -188,11 +182,9 @@ BAD = [
         for lines, says in (
             ("[covariates.experts]", "covariates.experts.: no term has 'experts'"),
             ("[covariates.loss]", "'loss' has a meaning already"),
-            ("[covariates.N]", "'N' has a meaning already"),
             ("[covariates.x]\nunits = 'm'", "unknown key 'units'; did you mean 'unit'"),
             ("[covariates.x]\nlog = 1", "log = 1 is not true or false"),
             ("[covariates.'a b']", "write the name of a column as one word of letters"),
-            ("[covariates]\nx = 3", "covariates.x.: 3 is not a table of keys"),
         )
     ),
     # A symbol has one meaning.
@@ -224,7 +216,6 @@ EPSILONS = MINE.replace("log(P)", "log(r + 1e-5)").replace("log(D)", "log(r + 1e
     ("content", "says"),
     [
         (b"title = 'x'", r"has no \[\[term\]\]"),
-        (b"", r"has no \[\[term\]\]"),
         (b"title = 'fran\xe7ais'", "not valid TOML"),
         (CHINCHILLA.split("\n", 1)[1].encode(), "has no 'title'"),
         (
@@ -238,8 +229,7 @@ EPSILONS = MINE.replace("log(P)", "log(r + 1e-5)").replace("log(D)", "log(r + 1e
 )
 def test_files_that_are_no_laws(tmp_path, content, says):
     (tmp_path / "x.toml").write_bytes(content)
-    with pytest.raises(LawError, match=says):
-        load_law(tmp_path / "x.toml")
+    refused(LawError, says, load_law, tmp_path / "x.toml")
 
 
 LATEX = {
@@ -306,16 +296,14 @@ def test_priors_are_the_distributions_they_name():
     ],
 )
 def test_bad_priors(text, says):
-    with pytest.raises(LawError, match=says):
-        Prior.parse(text)
+    refused(LawError, says, Prior.parse, text)
 
 
 def test_a_prior_is_that_of_its_text_or_keywords():
     prior = Prior("LogNormal", median=0.33, sigma=0.2)
     assert prior == Prior.parse("LogNormal(median=0.33, sigma=0.2)") == eval(repr(prior))
     assert hash(prior) == hash(Prior.parse(str(prior)))
-    with pytest.raises(LawError, match="mu is there twice"):
-        Prior("Normal", (("mu", 0),), mu=1)
+    refused(LawError, "mu is there twice", Prior, "Normal", (("mu", 0),), mu=1)
     with pytest.raises(LawError, match="unknown LogNormal argument 'sgima'; did you mean 'sigma'"):
         Prior("LogNormal", median=0.33, sgima=0.2)
     near = [Prior("Uniform", lower=0.0, upper=upper) for upper in (1e6 + 1, 1e6 + 2)]
@@ -362,8 +350,7 @@ E_PRIOR = "LogNormal(median=1.2, sigma=0.6)"
     ],
 )
 def test_bad_priors_of_a_law(given, says):
-    with pytest.raises(LawError, match=says):
-        make_spec("form3", priors=given)
+    refused(LawError, says, make_spec, "form3", priors=given)
 
 
 def test_a_law_states_one_prior_of_the_floor():
@@ -381,5 +368,4 @@ def test_a_law_states_one_prior_of_the_floor():
     both = CHINCHILLA.replace("[priors]", f'[priors]\nE = "{E_PRIOR}"')
     neither = re.sub(r"^floor = .*$", "", CHINCHILLA, flags=re.M)
     for text, says in ((both, "keep one"), (neither, "no prior for 'E'")):
-        with pytest.raises(LawError, match=says):
-            parse_law(text, "own")
+        refused(LawError, says, parse_law, text, "own")

@@ -34,6 +34,7 @@ from tests.support import (
     STATED,
     TRANSFER,
     exact_transfer,
+    refused,
     saved,
     truth_of,
     with_effects,
@@ -319,8 +320,7 @@ def test_baseline_of_a_numbered_base_on_the_domain_of_the_source(fits):
     found = plan_with([rows, other])
     assert found.limits["base"] == "11"
     assert found.limits["baseline"] == pytest.approx(BASE)
-    with pytest.raises(BayeslawError, match="0 rows with tokens = 0"):
-        plan_with([rows[rows["tokens"] > 0], other])
+    refused(BayeslawError, "0 rows with tokens = 0", plan_with, [rows[rows["tokens"] > 0], other])
 
 
 # -- bases, sizes and shares of the variance ------------------------------------------------------
@@ -375,8 +375,7 @@ def test_the_base_is_the_only_one_of_its_model_and_stage():
         ("bigg", r"base 'bigg'; did you mean 'big'"),
         ("31", r"'31' has params = 8"),
     ):
-        with pytest.raises(BayeslawError, match=says):
-            of_base(fit, base=name)
+        refused(BayeslawError, says, of_base, fit, base=name)
 
     def renamed(fit):
         frame = fit.table.frame.assign(base=fit.table.frame["base"].replace("big", "new"))
@@ -387,8 +386,7 @@ def test_the_base_is_the_only_one_of_its_model_and_stage():
     for name in (None, "new"):
         found, effects = of_base(*fits, base=name)
         assert (found.limits["base"], found.base) == ("new", "base new, with rows of its own")
-    with pytest.raises(BayeslawError, match="a base is labelled 'new'"):
-        of_base(*fits, ptpp=200)
+    refused(BayeslawError, "a base is labelled 'new'", of_base, *fits, ptpp=200)
     np.testing.assert_array_equal(effects, of_base(fit)[1])
 
 
@@ -633,8 +631,7 @@ MISTAKES = [
 @pytest.mark.parametrize(("wrong", "says"), MISTAKES, ids=[says[:30] for _, says in MISTAKES])
 def test_mistakes_are_told(fits, wrong, says):
     wrong = {name: value(fits) if callable(value) else value for name, value in wrong.items()}
-    with pytest.raises(BayeslawError, match=says):
-        plan(**fits | LIMITS | {"baseline": BASE} | wrong)
+    refused(BayeslawError, says, plan, **fits | LIMITS | {"baseline": BASE} | wrong)
 
 
 def test_mistakes_about_a_plan_are_told(found):
@@ -643,5 +640,4 @@ def test_mistakes_about_a_plan_are_told(found):
         (lambda: found.at(atpp=0, replay=0.3), "atpp=0: give a positive number"),
         (lambda: found.at(atpp=5, replay=1.3), "replay ratios lie in"),
     ):
-        with pytest.raises(BayeslawError, match=says):
-            call()
+        refused(BayeslawError, says, call)

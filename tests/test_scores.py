@@ -26,7 +26,7 @@ from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.discrepancy import NoDiscrepancy
 from bayeslaw.model.noise import DOF_FLOOR
 from bayeslaw.tables.table import subset
-from tests.support import CHINCHILLA, on_bound, saved, small, truth_of, with_effects
+from tests.support import CHINCHILLA, on_bound, refused, saved, small, truth_of, with_effects
 
 SHORT = {"discrepancy": "none", "chains": 2, "draws": 100, "tune": 100, "retry": False}
 POINT = ["huber_log", "rmse_log", "mae_rel", "mape_clip", "intercept", "slope"]
@@ -106,8 +106,7 @@ def test_a_posterior_is_scored_by_its_forecast_of_the_same_rows():
         (lambda: bl.check(fitted, greek.drop(columns="loss")), of_other),
         (lambda: point.forecast(mixed), of_other),
     ):
-        with pytest.raises(bl.TableError, match=says):
-            call()
+        refused(bl.TableError, says, call)
     assert bl.score(plain.forecast(runs), rows).equals(bl.score(plain, rows))
     np.testing.assert_array_equal(fitted.forecast(rows).samples, plain.forecast(rows).samples)
 
@@ -160,8 +159,7 @@ def test_posteriors_are_compared_with_the_settings_that_are_given():
     train, test = small().split("tokens < 5e10")
     how = SHORT | {"likelihood": "huber", "delta": 0.05}
     asked = {"train": "tokens < 5e10", "laws": ["chinchilla"], "method": "nuts", **how}
-    with pytest.raises(bl.NotConverged, match="unconverged=True"):
-        bl.compare(small(), **asked)
+    refused(bl.NotConverged, "unconverged=True", bl.compare, small(), **asked)
     found = bl.compare(small(), **asked, **ALLOW).loc["chinchilla"]
     fitted = bl.fit("chinchilla", train, **how)
     assert found[POINT + BANDS].to_dict() == bl.score(fitted.accepted(**ALLOW), test).to_dict()
@@ -202,15 +200,13 @@ def test_a_backtest_scores_the_forecasts_of_later_rows_at_each_cut(tmp_path):
         rows = pd.DataFrame({"params": [1.0], "tokens": 10**decades * flops.max() / 6})
         assert says in again.looking(table, rows)
     table.frame.to_csv(path, index=False)
-    with pytest.raises(bl.TableError, match="not a backtest"):
-        bl.read_backtest(path)
+    refused(bl.TableError, "not a backtest", bl.read_backtest, path)
 
 
 def test_rows_before_a_cut_are_enough_and_vary_in_what_the_law_needs():
     assert choose_cuts(small(), small().frame["params"]) == [3e8, 1e9]  # one size has five rows
     few = small().query("params < 2e8")
-    with pytest.raises(bl.TableError, match="no cut has 8 rows before it"):
-        choose_cuts(few, few.frame["tokens"])
+    refused(bl.TableError, "no cut has 8 rows before it", choose_cuts, few, few.frame["tokens"])
     law, first = bl.load_law("dcpt"), 6 * 2e8 * 1e9
     design = bl.grid(params=[1e8, 2e8, 4e8], tokens=[1e9, 1e10], replay=[0.1, 0.2, 0.4, 0.8])
     table = bl.simulate("dcpt", truth_of(law.parameters), design)
@@ -274,8 +270,7 @@ def test_mistakes_of_comparisons_and_backtests():
         (backtest, [table, "chinchilla"], {"along": "ptpp"}, "no column 'ptpp'"),
         (backtest, [table, "chinchilla"], {"cuts": [1e30]}, "leaves no row"),
     ):
-        with pytest.raises(bl.BayeslawError, match=says):
-            call(*given_arguments, **how)
+        refused(bl.BayeslawError, says, call, *given_arguments, **how)
 
 
 @pytest.mark.slow
