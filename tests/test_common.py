@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from bayeslaw import FileError, load
 from bayeslaw.common.errors import argument, command_line, unknown
 from bayeslaw.common.files import results, write_json
-from bayeslaw.common.formatting import count, digits, jsonable, percent
+from bayeslaw.common.formatting import certain, count, digits, jsonable, percent
 from bayeslaw.common.shown import Note, Shown, Table
 from tests.support import ROOT, refused, saved
 
@@ -79,6 +79,10 @@ NUMBERS = {
 
 def test_numbers_and_names_as_people_write_them():
     assert {value: count(value) for value in NUMBERS} == NUMBERS
+    shown = [certain(16.003, 0.26), certain(0.4177, 0.012), certain(1.296e11, 2.1e9)]
+    assert shown == [16, 0.4, 1.3e11]  # to their Monte Carlo error
+    assert [certain(4.7, 30), certain(17.0, 30)] == [5, 20]  # one digit is kept
+    assert [certain(v, sd) for v, sd in ((0.65, 0), (0, 1), (np.inf, 1))] == [0.65, 0, np.inf]
     assert [digits(0.12), digits(2), digits(math.nan)] == ["0.120", "2.00", ""]
     assert [percent(0.123), percent(math.nan)] == ["12 %", ""]
     document = {"atpp": math.inf, "losses": (1.8, 2.0)}
