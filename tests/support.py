@@ -16,6 +16,7 @@ import bayeslaw as bl
 from bayeslaw.cli import app
 from bayeslaw.laws.lawfiles import parse_law
 from bayeslaw.model import effects
+from bayeslaw.model.noise import NUGGET
 from bayeslaw.model.spec import make_spec
 
 ROOT = Path(__file__).parents[1]
@@ -108,6 +109,21 @@ def with_effects(fitted: bl.Posterior, level: str, labels: Any, tau: float, **sp
     )
     gone = set(fitted.spec.likelihood.parameters) - set(changed.likelihood.parameters)
     return replace(fitted, spec=changed, table=table, draws=draws.drop_vars(gone))
+
+
+def covariance_of(frame, sigma, ell):
+    """Covariance of the errors, by the recursion that defines them, one row at a time."""
+    rows = frame.assign(place=range(len(frame))).sort_values(["run", "tokens"])
+    total, before = np.zeros((len(frame), len(frame))), None
+    for i, row in zip(rows["place"], rows.to_dict("records"), strict=True):
+        rho = 0.0
+        if before is not None and before["run"] == row["run"]:
+            rho = np.exp(-np.log(row["tokens"] / before["tokens"]) / ell)
+            total[i] = total[:, i] = rho * total[before["place"]]
+        own = rho**2 * (total[before["place"], before["place"]] if rho else 0.0)
+        total[i, i] = own + sigma**2 * (1 - rho**2 + NUGGET)
+        before = row
+    return total
 
 
 @cache

@@ -23,17 +23,7 @@ from bayeslaw.laws.steps import Departure, Offset, Repetition, Tuning
 from bayeslaw.laws.terms import ORIGIN, Term
 from bayeslaw.model.discrepancy import Adaptation, FromBase
 from tests import support
-from tests.support import (
-    CHINCHILLA,
-    DESIGN,
-    FORGETTING,
-    LAWS,
-    TRANSFER,
-    exact_transfer,
-    refused,
-    saved,
-    truth_of,
-)
+from tests.support import CHINCHILLA, DESIGN, LAWS, TRANSFER, exact_transfer, refused, saved
 
 RECORDED = json.loads((support.SAVED / "laws.json").read_text())
 few = settings(max_examples=30, deadline=None)
@@ -134,7 +124,7 @@ def test_the_papers_equations_in_both_coordinates(name, p, x, role):
 @few
 @given(p=parameters, x=covariates)
 def test_without_adaptation_forgetting_is_the_pretrained_model(p, x):
-    law, p, N = load_law("forgetting"), FORGETTING | p, x["params"]
+    law, p, N = load_law("forgetting"), support.FORGETTING | p, x["params"]
     rows = grid(**x | {"tokens": 1e-12 * N})
     base = p["E"] + p["A"] / N ** p["alpha"] + p["F"] / (N ** p["phi"] * x["ptpp"] ** p["eta"])
     assert law.loss(p, law.covariates(rows))[0] == pytest.approx(base, rel=1e-5)
@@ -144,7 +134,14 @@ def test_without_adaptation_forgetting_is_the_pretrained_model(p, x):
 
 def test_the_effective_exponent_has_a_floor_as_in_the_paper():
     law, d = load_law("form2"), np.array([1e3, 1e12])
-    p = {**truth_of(law.parameters), "lambda_": 1.0, "zeta": 1e3, "A": 0.0, "C": 0.0, "nu": 0.0}
+    p = {
+        **support.truth_of(law.parameters),
+        "lambda_": 1.0,
+        "zeta": 1e3,
+        "A": 0.0,
+        "C": 0.0,
+        "nu": 0.0,
+    }
     loss = law.loss(p, law.covariates(grid(params=1e9, tokens=d, replay=0.5, ptpp=31)))
     np.testing.assert_allclose(loss - p["E"], p["B"] * d**-1e-6, rtol=1e-12)
 
@@ -239,7 +236,9 @@ def test_columns_by_hand(name):
     frame, place = DESIGN.sample(40, random_state=3), np.arange(40)
     rate = np.where(place % 4, 1e-3 * 1.5 ** (place % 4), np.nan)
     frame = frame.assign(unique_tokens=3e9, annealed=place % 2, rate=rate)
-    p = truth_of(plain.parameters) | {n: v for n, v in COLUMNS.items() if n in law.parameters}
+    p = support.truth_of(plain.parameters) | {
+        n: v for n, v in COLUMNS.items() if n in law.parameters
+    }
     unique = 3e9 / (1 - frame["replay"])
     fewer = [worth(t, u, 15.4) for t, u in zip(frame["tokens"], unique, strict=True)]
     by = {"N": np.log(frame["params"]), "D": np.log(frame["tokens"]), "P": np.log(frame["ptpp"])}

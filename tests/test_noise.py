@@ -19,6 +19,7 @@ from bayeslaw.inference.residuals import covariance, error_draws, log_likelihood
 from bayeslaw.model import effects, noise
 from bayeslaw.model.noise import DOF_FLOOR, Huber, make_likelihood
 from bayeslaw.model.spec import make_spec
+from tests import support
 from tests.support import CHINCHILLA, EFFECTS, grouped, object_mode, refused, saved, with_effects
 
 HUBERS = [(0.004, 0.02), (0.02, 0.02), (0.1, 0.02), (1.0, 3.0), (0.5, 1e-3)]
@@ -104,25 +105,10 @@ def test_the_mode_stays_off_the_spike_at_sigma_zero():
 SIGMA, ELL = 0.01, 1.5
 
 
-def covariance_of(frame, sigma, ell):
-    """Covariance of the errors, by the recursion that defines them, one row at a time."""
-    rows = frame.assign(place=range(len(frame))).sort_values(["run", "tokens"])
-    total, before = np.zeros((len(frame), len(frame))), None
-    for i, row in zip(rows["place"], rows.to_dict("records"), strict=True):
-        rho = 0.0
-        if before is not None and before["run"] == row["run"]:
-            rho = np.exp(-np.log(row["tokens"] / before["tokens"]) / ell)
-            total[i] = total[:, i] = rho * total[before["place"]]
-        own = rho**2 * (total[before["place"], before["place"]] if rho else 0.0)
-        total[i, i] = own + sigma**2 * (1 - rho**2 + noise.NUGGET)
-        before = row
-    return total
-
-
 def correlated(seed=0):
     """A table of runs whose errors are correlated, and draws about the true parameters."""
     frame, rng = grouped(seed, {}).frame, np.random.default_rng(seed)
-    chance = np.linalg.cholesky(covariance_of(frame, SIGMA, ELL))
+    chance = np.linalg.cholesky(support.covariance_of(frame, SIGMA, ELL))
     errors = np.exp(chance @ rng.standard_normal(len(frame)))
     table = from_frame(frame.assign(loss=frame["loss"] * errors))
     spec = make_spec("chinchilla", likelihood="normal", errors="run")
@@ -149,7 +135,7 @@ def test_errors_have_the_density_of_their_covariance(places, ell, sigma):
     frame = frame.iloc[list(places)].reset_index(drop=True)
     error = np.random.default_rng(0).normal(0, sigma, (2, 12))
     own, scale = noise.innovations(error, sigma, ell, noise.order(frame), np)
-    want = stats.multivariate_normal(np.zeros(12), covariance_of(frame, sigma, ell))
+    want = stats.multivariate_normal(np.zeros(12), support.covariance_of(frame, sigma, ell))
     found = stats.norm.logpdf(own, scale=scale).sum(1)
     np.testing.assert_allclose(found, want.logpdf(error), rtol=1e-7)
     fixed, q = SimpleNamespace(sample=lambda *_: own.copy()), {"ell": np.full((2, 1), ell)}
@@ -167,7 +153,7 @@ def test_likelihoods_of_runs_are_those_of_their_covariance(fitted):
     names, unit = np.unique(frame["run"], return_inverse=True)
     total, by_run = log_likelihood(some).sum(1), unit_likelihood(effect, unit)[0]
     for i in range(len(error)):
-        own = covariance_of(frame, q["sigma"][i, 0], q["ell"][i, 0])
+        own = support.covariance_of(frame, q["sigma"][i, 0], q["ell"][i, 0])
         want = stats.multivariate_normal(np.zeros(len(own)), own).logpdf(error[i])
         assert total[i] == pytest.approx(want, rel=1e-8)
         for j in range(len(names)):
@@ -175,7 +161,7 @@ def test_likelihoods_of_runs_are_those_of_their_covariance(fitted):
             one = stats.multivariate_normal(np.zeros(rows.sum()), own[rows][:, rows] + tau**2)
             assert by_run[i, j] == pytest.approx(one.logpdf(error[i, rows]), abs=0.02)
     scales = np.median(fitted.draws["sigma"]), np.median(fitted.draws["ell"])
-    wanted = covariance_of(frame, *scales)
+    wanted = support.covariance_of(frame, *scales)
     np.testing.assert_allclose(covariance(fitted), wanted, rtol=1e-3, atol=1e-9)
 
 

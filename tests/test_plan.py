@@ -14,31 +14,9 @@ from bayeslaw.common.formatting import certain
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.simulation.worlds import true_fits
 from bayeslaw.tables.hull import evidence
-from tests.posteriors import (
-    BASE,
-    GOOD,
-    LIMITS,
-    WORLD,
-    adapted,
-    both,
-    drawn,
-    of_role,
-    posterior,
-    silent,
-    turned,
-)
-from tests.support import (
-    CHINCHILLA,
-    DESIGN,
-    ROOT,
-    STATED,
-    TRANSFER,
-    exact_transfer,
-    refused,
-    saved,
-    truth_of,
-    with_effects,
-)
+from tests import posteriors, support
+from tests.posteriors import BASE, LIMITS, WORLD, adapted, both, drawn, of_role, posterior, silent
+from tests.support import CHINCHILLA, DESIGN, ROOT, STATED, TRANSFER, exact_transfer, refused, saved
 
 TAU, DOMAINS = 0.02, ("french", "english_arabic")
 RUN, MODEL = {"params": 8.1e9, "ptpp": 279}, {"params": 4e8, "ptpp": 62.0}
@@ -81,7 +59,7 @@ def made(name, discrepancy="auto", unique=None, seed=1):
     """A posterior, or a pool of them, without a fit."""
     if name == "pool":
         return Pool({law: made(law, seed=seed) for law in ("form1n", "transfer")})
-    truth, design = STATED.get(name) or (truth_of(load_law(name).parameters), DESIGN)
+    truth, design = STATED.get(name) or (support.truth_of(load_law(name).parameters), DESIGN)
     table = exact_transfer()
     if name not in ("transfer", "form1n"):  # members of a pool have one table
         table = simulate(name, truth, design, sigma=0.002)
@@ -122,7 +100,9 @@ def test_planned_losses_are_those_of_forecasts(name, discrepancy, unique):
     fit = made(name, discrepancy, unique) if discrepancy else saved(name).accepted(unconverged=True)
     run, ratios = around_the_rows(fit)
     asked = {"unique_tokens": unique} if unique else {}
-    found = planned(of_role(fit, "target"), of_role(turned(fit), "source"), run, ratios, **asked)
+    found = planned(
+        of_role(fit, "target"), of_role(posteriors.turned(fit), "source"), run, ratios, **asked
+    )
     atpp, replay, values = found.lattice(measured=False)
     budgets = atpp[::9]
     assert budgets[0] < 0.03 * fit.table.frame.eval("tokens / params").min()
@@ -334,7 +314,7 @@ def labelled(domain, tau=TAU):
     frame["base"] = np.where(big, "31", frame["params"].astype(str))
     frame.loc[frame.index[-1], ["params", "ptpp", "base"]] = 8.1e9, 279, "big"
     table = replace(fit.table, frame=frame)
-    fit = with_effects(replace(fit, table=table), "base", frame["base"], tau)
+    fit = support.with_effects(replace(fit, table=table), "base", frame["base"], tau)
     names, rng = fit.draws["base"].values, np.random.default_rng(3)
     effect = 0.001 * rng.standard_normal((4, 100, len(names))) + 0.01 * (names == "big")
     draws = fit.draws.assign(base_effect=(("chain", "draw", "base"), effect))
@@ -598,7 +578,11 @@ def test_a_fixed_budget_that_keeps_no_limit_says_the_best_probability(fits):
 # -- mistakes -------------------------------------------------------------------------------------
 
 COPY = {"target": lambda fits: replace(fits["source"], draws=fits["source"].draws.copy())}
-UNSURE = {"source": lambda fits: replace(fits["source"], convergence=replace(GOOD, divergences=3))}
+UNSURE = {
+    "source": lambda fits: replace(
+        fits["source"], convergence=replace(posteriors.GOOD, divergences=3)
+    )
+}
 # Arguments, or functions that make them of the fits; and what the error says.
 MISTAKES = [
     ({"confidence": 1.0}, "confidence=1 is not between 0 and 1"),

@@ -24,19 +24,7 @@ from bayeslaw.inference.sampling import LAST, needed_draws
 from bayeslaw.model import effects
 from tests import support
 from tests.plugin import DataWalk, SkewNormal
-from tests.support import (
-    CHINCHILLA,
-    DATA,
-    DESIGN,
-    TRANSFER,
-    miss,
-    on_bound,
-    refused,
-    saved,
-    slow,
-    small,
-    transfer_design,
-)
+from tests.support import CHINCHILLA, DATA, DESIGN, TRANSFER, miss, on_bound, refused, slow, small
 
 PLAIN = {"discrepancy": "none", "chains": 2}
 TINY = PLAIN | {"draws": 40, "tune": 60}
@@ -89,18 +77,11 @@ def test_form3_passes_the_gate_on_the_papers_rows():
 @pytest.mark.slow
 def test_the_law_transfer_is_recovered_with_correlated_errors():
     """Errors correlated within runs, and a new base, whose losses are drawn."""
-    rows = transfer_design(seed=1)
+    rows = support.transfer_design(seed=1)
     exact = bl.simulate("transfer", TRANSFER, rows, sigma=0.0)
-    rng, errors = np.random.default_rng(2), []
-    for _, run in exact.frame.groupby("run", sort=False):
-        error, last = np.empty(len(run)), 0.0
-        for i, log in enumerate(np.log(run["tokens"])):
-            rho = np.exp(-(log - last)) if i else 0.0
-            before = error[i - 1] if i else 0.0
-            error[i] = rho * before + 0.004 * np.sqrt(1 - rho**2) * rng.standard_normal()
-            last = log
-        errors.append(error)
-    frame = exact.frame.assign(loss=exact.loss * np.exp(np.concatenate(errors)))
+    rng, chance = np.random.default_rng(2), support.covariance_of(exact.frame, 0.004, 1.0)
+    errors = np.linalg.cholesky(chance) @ rng.standard_normal(len(exact))
+    frame = exact.frame.assign(loss=exact.loss * np.exp(errors))
     train, test = bl.from_frame(frame, "synthetic").split("ptpp < 279")
     fit = bl.fit("transfer", train, discrepancy="none", effects="none", seed=0)
     assert fit.convergence.ok
@@ -161,7 +142,7 @@ def test_other_likelihoods_agree_on_clean_noise(likelihood):
     other = fit("chinchilla", small(), likelihood=likelihood, discrepancy="none", seed=0)
     assert other.convergence.ok
     assert "dof_above_floor" not in other.draws
-    assert miss(other, saved("plain"), small()) < 2e-3
+    assert miss(other, support.saved("plain"), small()) < 2e-3
 
 
 def test_same_seed_same_draws_whatever_was_fitted_before(tmp_path):
@@ -398,7 +379,7 @@ def test_arguments_that_are_no_law_and_no_table(tmp_path):
         lambda: bl.fit_huber("chinchilla", frame),
         lambda: bl.compare(small(), source=frame, train="params < 1e9"),
         lambda: bl.backtest(frame, "chinchilla"),
-        lambda: bl.score(saved("plain"), frame),
+        lambda: bl.score(support.saved("plain"), frame),
     ):
         refused(bl.TableError, r"a DataFrame, not a LossTable; .* bl\.from_frame\(", call)
     rising = (models_dir() / "chinchilla.toml").read_text()
