@@ -485,7 +485,7 @@ def members(fit: Any) -> list[bl.Posterior]:
 
 
 NEED_LOSSES = ("loo", "check", "datatree")
-BARE = ("plain", "groups", "columns", "rates", "form1n", "transfer", "pool")
+BARE = ("plain", "trend", "groups", "columns", "rates", "form1n", "transfer", "pool")
 
 
 @pytest.mark.parametrize(

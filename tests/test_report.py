@@ -138,11 +138,12 @@ def test_a_fit_that_has_not_converged_comes_first():
 def test_a_covariate_that_the_law_lacks_is_named():
     """The training table has no mark of synthetic data either."""
     table = bl.from_frame(small().frame.drop(columns="synthetic").assign(ptpp=20.0))
-    rows = NEW.frame.drop(columns="synthetic").assign(ptpp=80.0)
+    rows = NEW.frame.drop(columns="synthetic").eval("tokens = tokens / 100").assign(ptpp=80.0)
     made = bl.report(replace(saved("plain"), table=table), bl.from_frame(rows))
     assert not any("Synthetic" in warning for warning in made.warnings)
     (ranges,) = tables(made, "data")
     assert ranges["pre-training tokens per parameter"][-1] == "not in the law"
+    assert any("0.01 × the smallest" in cells[-1] for cells in ranges.values())
 
 
 @pytest.mark.usefixtures("undrawn")
