@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable
 from functools import cache, partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -184,7 +183,7 @@ def consumer(use: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @consumer
-def forecast(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
+def forecast(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
     reverse = rows[::-1].reset_index(drop=True)
     if isinstance(fit, bl.PointFit):
         np.testing.assert_allclose(fit.predict(reverse)[::-1], fit.predict(rows), rtol=1e-12)
@@ -209,7 +208,7 @@ def forecast(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
 
 
 @consumer
-def why(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
+def why(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
     """The parts of a row's variance add up to that of the forecast's own draws."""
     if isinstance(fit, bl.PointFit):
         return fit.predict(rows)  # without draws; the command refuses it
@@ -228,13 +227,13 @@ def why(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
 
 
 @consumer
-def shown(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
+def shown(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
     json.dumps(fit.shown().document)
     return str(fit).partition("\n")[0]
 
 
 @consumer
-def score(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
+def score(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
     point = isinstance(fit, bl.PointFit)
     losses = fit.predict(rows) if point else fit.forecast(rows).median
     table = bl.from_frame(rows.assign(loss=losses), "held out")
@@ -247,7 +246,7 @@ def score(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
 
 
 @consumer
-def loo(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
+def loo(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
     found = bl.loo(fit).elpd_i.values
     per_row = found / (len(fit.table) / len(found))
     assert per_row.min() > np.median(per_row) - 8  # nats; a row without its effect loses a hundred
@@ -255,7 +254,7 @@ def loo(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
 
 
 @consumer
-def check(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
+def check(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
     """Of rows with losses, so that none of the training rows are held out instead."""
     brief = partial(refit, draws=20, tune=30, chains=1, target_accept=0.8)
     with patch("bayeslaw.checks._check.refit", brief):
@@ -264,7 +263,7 @@ def check(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
 
 
 @consumer
-def plan(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
+def plan(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
     """For losses at its middle; `tests.test_plan` has what it should be."""
     run = rows.iloc[0]
     row = rows[:1].drop(columns=["run"], errors="ignore")
@@ -285,7 +284,7 @@ def plan(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
 
 
 @consumer
-def derive(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
+def derive(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
     """The best split of a budget against a grid of splits; the rule of the law is a power."""
     rule = bl.derive.compute_optimal(fit, [1e19, 1e21], search=(1e-3, 1e6), **case.replay)
     assert (rule.with_drift is None) == (not fit.law.deviations)
@@ -301,7 +300,7 @@ def derive(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
 
 
 @consumer
-def anchors(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
+def anchors(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
     goals, pool = (
         rows.tail(1),
         rows.assign(tokens=rows["tokens"] / 3).drop(columns="run", errors="ignore"),
@@ -315,7 +314,7 @@ def anchors(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
 
 
 @consumer
-def datatree(case: Case, fit: Any, rows: pd.DataFrame, folder: Path) -> Any:
+def datatree(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
     tree = fit.to_datatree(prior=20)
     parts = tree.children.values() if isinstance(fit, bl.Pool) else [tree]
     for part in parts:
@@ -343,23 +342,16 @@ CELLS = [cell for cell in product(OPTIONS, CONSUMERS) if cell != ("point", "data
 
 
 @pytest.mark.parametrize(("name", "use"), CELLS)
-def test_pair(name, use, tmp_path):
+def test_pair(name, use):
     case, ask = OPTIONS[name](), CONSUMERS[use]
     usable = case.fit.accepted(unconverged=True)
-    folders = iter(tmp_path / str(i) for i in range(3))
-
-    def asked(fit, rows):
-        folder = next(folders)
-        folder.mkdir()
-        return ask(case, fit, rows, folder)
-
     if (name, use) in SAYS:
-        refused(bl.BayeslawError, SAYS[name, use], asked, usable, case.rows)
+        refused(bl.BayeslawError, SAYS[name, use], ask, case, usable, case.rows)
         return
-    found = asked(usable, case.rows)
+    found = ask(case, usable, case.rows)
     if case.twin is not None:
         twin = case.twin.accepted(unconverged=True)
-        np.testing.assert_equal(asked(twin, case.twin_rows), found)
+        np.testing.assert_equal(ask(case, twin, case.twin_rows), found)
 
 
 LIMITS = {"params": 3e8, "ptpp": 60, "max_loss": 3.0, "max_forgetting": 0.1, "baseline": 2.5}
@@ -495,12 +487,10 @@ BARE = ("plain", "trend", "groups", "columns", "rates", "form1n", "transfer", "p
 def test_a_fit_without_its_losses_gives_the_same_or_refuses(name, use, tmp_path):
     case, found = OPTIONS[name](), []
     case.fit.save(tmp_path / "fit.nc", losses=False)
-    for place, fit in (("whole", case.fit), ("bare", bl.load(tmp_path / "fit.nc"))):
-        folder = tmp_path / place
-        folder.mkdir()
+    for fit in (case.fit, bl.load(tmp_path / "fit.nc")):
         try:
             usable = fit.accepted(unconverged=True)
-            found.append(CONSUMERS[use](case, usable, case.rows, folder))
+            found.append(CONSUMERS[use](case, usable, case.rows))
         except bl.BayeslawError as error:
             found.append(str(error))
     if (name, use) in SAYS:
