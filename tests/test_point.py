@@ -75,12 +75,12 @@ def test_the_objective_is_the_papers():
 def test_order_and_repeats_of_rows_and_the_seed_change_nothing():
     frame, table = small().frame, made("dcpt", sigma=0.002)
     many = pd.concat([frame.assign(run=str(i)) for i in range(10)])
-    cases = [("chinchilla", small(), bl.from_frame(rows), 0)
-             for rows in (many, frame.sample(frac=1, random_state=1))]  # fmt: skip
-    for law, rows, stated, seed in [*cases, ("dcpt", table, table, 1)]:
-        one, other = bl.fit_huber(law, rows), bl.fit_huber(law, stated, seed=seed)
+    stated = [bl.from_frame(rows) for rows in (many, frame.sample(frac=1, random_state=1))]
+    cases = [("chinchilla", small(), rows, 0, 1e-7) for rows in stated]
+    for law, rows, others, seed, near in [*cases, ("dcpt", table, table, 1, 1e-5)]:
+        one, other = bl.fit_huber(law, rows), bl.fit_huber(law, others, seed=seed)
         assert other.objective == pytest.approx(one.objective, rel=1e-8)
-        assert miss(one, other, rows) < 1e-5
+        assert miss(one, other, rows) < near
     assert bl.fit_huber("dcpt", table).parameters == bl.fit_huber("dcpt", table).parameters
 
 
@@ -93,7 +93,8 @@ ROW = bl.from_frame(DESIGN.iloc[:1].assign(loss=3.0))
         *((lambda d=d: bl.fit_huber("chinchilla", small(), delta=d), "delta must be positive")
           for d in (0, -0.02, np.nan)),
         (lambda: bl.fit_huber("chinchilla", small(), bounds="papers"), "did you mean 'paper'"),
-        (lambda: bl.fit_huber("chinchilla", small(), starts=0), "starts and polish must be"),
+        (lambda: bl.fit_huber("chinchilla", small(), starts=0),
+         "starts and polish must be 1 or more"),
         (lambda: bl.fit_huber("form3", ROW), "the 1 rows are the same in params, tokens, replay"),
         (lambda: bl.fit_huber("form3", small()),
          r"columns 'replay' \(or r; for B, C of form3\), 'ptpp' \(.*\) are missing; found: params"
