@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import xarray as xr
+from scipy import integrate, stats
 
 import bayeslaw as bl
 from bayeslaw import Prior
@@ -68,6 +69,30 @@ def test_kinds_from_outside_are_saved_loaded_forecast_and_planned(fit, tmp_path,
     monkeypatch.delitem(sys.modules, "plugin")
     refused(bl.FileError, r"plugin:DataWalk' is not of .*: import plugin first", bl.load, path)
     assert "plugin" not in sys.modules  # a file imports no module
+
+
+@pytest.mark.parametrize("skew", [0.3, -1.5, 5.0])
+def test_the_likelihood_is_one_distribution(skew):
+    own, sigma, q = plugin.SkewNormal(), 0.02, {"skew": np.float64(skew)}
+    r = np.linspace(-0.2, 0.2, 4001)
+    density = np.exp(own.log_density(r, sigma, q))
+    total = integrate.cumulative_trapezoid(density, r, initial=0.0)
+    assert total[-1] == pytest.approx(1, abs=1e-6)
+    draws = own.sample(np.random.default_rng(0), (5000,), sigma, q)
+    assert stats.kstest(draws, lambda x: np.interp(x, r, total)).pvalue > 1e-3
+    information = np.trapezoid(np.gradient(np.log(density), r) ** 2 * density, r)
+    assert own.information_variance(sigma, q) == pytest.approx(1 / information, rel=0.1)
+
+
+def test_steps_beyond_the_rows_are_drawn_once_and_reach_the_forecast(fit):
+    far = bl.grid(params=1e9, tokens=1e14)
+    extended, q = fit.extended(fit.rows(far.rename(columns={"tokens": "D"})))
+    drawn = {*q} - {*fit.draws.data_vars}
+    assert {"step_2", "step_5"} <= drawn
+    np.testing.assert_array_equal(fit.latent(far), fit.latent(far))
+    fixed = q | {name: 0 * q[name] for name in drawn}
+    narrow = extended.loss(extended.amounts(fixed, fit.at), extended.covariates(far), fit.at)
+    assert (np.log(fit.latent(far)) - np.log(narrow)).std() > 0.005
 
 
 @dataclass(frozen=True)
