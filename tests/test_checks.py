@@ -244,10 +244,10 @@ def test_share_of_variance():
 
 def test_more_curvature_than_the_prior_expects():
     fit, further = saved("curvature"), bl.grid(params=5e8, tokens=1e13)
-    prior = findings.prior_of(fit)["curve_B"]
+    prior, curve = findings.prior_of(fit)["curve_B"], fit.draws["curve_B"]
     for away, levels in ((0, ("ok", "ok")), (8, ("caution", "refuse"))):
         middle = np.median(prior) + away * findings.spread(prior)
-        moved = fit.draws.assign(curve_B=0 * fit.draws["curve_B"] + middle)
+        moved = fit.draws.assign(curve_B=curve - curve.median() + middle)
         near, beyond = (
             bl.check(replace(fit, draws=moved), rows)["curvature"]
             for rows in (fit.table.frame, further)

@@ -407,7 +407,8 @@ def test_columns_of_every_type_come_back_from_a_saved_fit(tmp_path):
         "dicts": ([{"a": 1}, {}, None, {}], ["{'a': 1}", "{}", None, "{}"]),
         "long": ([10**30, 3, 2, 1], [str(10**30), "3", "2", "1"]),
         "mixed": ([1, "a", None, 2.5], ["1", "a", None, "2.5"]),
-        "domain": (["", "007", "1e3", '中, "x"'], [None, "007", "1e3", '中, "x"']),
+        "domain": (["007", None, "1e3", '中, "x"'], ["007", None, "1e3", '中, "x"']),
+        "note": (["", "NA", "nan", "a"], ["", "NA", "nan", "a"]),  # which a CSV file cannot hold
     }
     columns = {name: pd.Series(given * 5, dtype=object) for name, (given, _) in texts.items()}
     columns["large"] = pd.Series([2**60 + 1, 3, 2, 1] * 5, dtype=object)
@@ -421,6 +422,7 @@ def test_columns_of_every_type_come_back_from_a_saved_fit(tmp_path):
     back = bl.load(tmp_path / "fit.nc").table
     assert (back.sha256, back.name) == (table.sha256, "naïve Ω")
     assert back.frame["weight"].tolist() == columns["weight"].tolist()
+    table = from_frame(table.frame.drop(columns="note"))
     table.frame.to_csv(tmp_path / "t.csv", index=False)
     assert read_table(tmp_path / "t.csv").sha256 == table.sha256
 
