@@ -562,6 +562,7 @@ def test_pairs_that_cannot_be_used(given, says):
 
 
 ONE = known(**CHINCHILLA)
+POINT = bl.PointFit(PLAIN.law, CHINCHILLA, PLAIN.at, 0.0, 0.02, 0, 0, 1.0, table=PLAIN.table)
 AB = {"a": ONE, "b": ONE}
 TWO = {"a": saved("two_stages"), "b": saved("two_stages")}
 
@@ -583,6 +584,7 @@ TWO = {"a": saved("two_stages"), "b": saved("two_stages")}
         (lambda: bl.compare_recipes(AB, ROWS).to_frame(90), "not between 0 and 1"),
         (lambda: bl.compare_recipes(TWO, flops=1e20), "tokens, replay, ptpp; give rows"),
         (lambda: derive.accuracy(forecast([2.6], kind="latent"), pairs()), "forecast has no noise"),
+        (lambda: derive.accuracy(POINT.forecast(ROWS), pairs()), "a point fit has no draws"),
         (lambda: derive.accuracy(forecast([1.8, 1.9]), pairs()), r"\(1.8 to 1.9\) lies outside"),
     ],
 )

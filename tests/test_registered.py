@@ -136,6 +136,7 @@ def test_what_cannot_be_registered(predicted, path, tmp_path):
     for bad, where, draws, says in (
         (predicted, path, 0, "never replaced"),
         (plain.forecast(PLANNED, kind="latent"), new, 0, "latent forecast has no noise"),
+        (bl.fit_huber("chinchilla", small()).forecast(PLANNED), new, 0, "a point fit has no bands"),
         (replace(predicted, fits={}), new, 0, "does not know its fit"),
         (replace(predicted, draws=predicted.draws * np.inf), new, 0, "not finite"),
         (predicted, new, -1, "draws=-1: store none, or at least 100"),
@@ -200,6 +201,14 @@ def test_what_verify_refuses(file, losses):
     assert bl.verify(file, moved, tolerance=0.011).results[-1]["tolerance"] == 0.011
     sha256 = bl.verify(file).sha256
     assert bl.verify(file, losses, sha256=sha256.upper()).sha256 == sha256
+
+
+def test_losses_of_bases_are_matched_where_a_law_starts_from_them(tmp_path):
+    fit = saved("transfer").accepted(unconverged=True, beyond_evidence=True)
+    rows = fit.table.frame[:2].drop(columns="loss")
+    bl.register(fit.forecast(rows), path := tmp_path / "x.json")
+    measured = rows.assign(loss=2.0, start_loss=rows["start_loss"] + [0, 0.1])
+    assert bl.verify(path, measured).missing == (1,)
 
 
 def test_labels_match_whatever_type_a_file_gave_them(tmp_path):
