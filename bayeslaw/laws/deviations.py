@@ -8,7 +8,7 @@ added as it is.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -166,9 +166,6 @@ class Walk(Deviation):
                 near = columns.reshape(len(columns), -1).any(1)
             total = sum(steps[..., j] * columns[j] for j in np.flatnonzero(near))
         return p[self.scale] * self.sd * total
-
-    def with_knots(self, knots: Mapping[str, Knots]) -> "Walk":
-        return replace(self, knots=knots.get(self.steps, self.knots))
 
     def reach(self, x: Values, at: Values) -> Knots:
         """Knots that cover the rows: those of the walk, and further ones of the same spacing.

@@ -26,7 +26,7 @@ from bayeslaw.common.errors import LawError, TableError, argument
 from bayeslaw.common.files import digest
 from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
-from bayeslaw.laws.deviations import WHOLE, Deviation, Knots, Walk
+from bayeslaw.laws.deviations import WHOLE, Deviation, Walk
 from bayeslaw.laws.priors import FLOOR, HALF, LINE, NOISE, UNIT, Prior, floor_with
 from bayeslaw.laws.steps import SHARE_OFFSET, STEPS, Step, total
 from bayeslaw.laws.terms import COLUMN, ORIGIN, Named, Term, Values, column_of
@@ -194,15 +194,15 @@ class Law:
         return {row.name: row for term in self.terms for row in term.own}
 
     @cached_property
-    def columns(self) -> tuple[str, ...]:
-        """Covariates of a table that this law needs."""
-        used = {column_of(c) for c in self.covariate_names} - self.held.keys()
-        return tuple(c for c in (*TABLE, *self.declared) if c in used)
-
-    @cached_property
     def about(self) -> dict[str, Covariate]:
-        """What is known of each of the `columns`: its unit, its words, whether it is logged."""
-        return {c: row for c, row in (TABLE | self.declared).items() if c in self.columns}
+        """Covariates of a table that this law needs, by their columns; see `columns`."""
+        used = {column_of(c) for c in self.covariate_names} - self.held.keys()
+        return {c: row for c, row in (TABLE | self.declared).items() if c in used}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of a table that this law needs."""
+        return tuple(self.about)
 
     @property
     def needs(self) -> dict[str, str]:
@@ -252,19 +252,13 @@ class Law:
         """
         return tuple(each for each in self.deviations if isinstance(each, Walk))
 
-    def knots(self, x: Values, at: Values) -> dict[str, Knots]:
-        """Knots of the random walks that cover some rows, by the names of their steps."""
-        x = self.of_deviations(x)
-        return {walk.steps: walk.reach(x, at) for walk in self.walks}
-
-    def with_knots(self, knots: Mapping[str, Knots]) -> "Law":
-        """The law with knots of its random walks, by the names of their steps."""
-        deviations = (d.with_knots(knots) if isinstance(d, Walk) else d for d in self.deviations)
-        return replace(self, deviations=tuple(deviations)) if knots else self
-
     def over(self, x: Values, at: Values) -> "Law":
         """The law with knots of its random walks that cover some rows."""
-        return self.with_knots(self.knots(x, at))
+        x = self.of_deviations(x)
+        reaching = [
+            replace(d, knots=d.reach(x, at)) if isinstance(d, Walk) else d for d in self.deviations
+        ]
+        return replace(self, deviations=tuple(reaching)) if self.walks else self
 
     @property
     def without_discrepancy(self) -> "Law":
@@ -290,10 +284,6 @@ class Law:
         new = [kind.of_columns(self.columns) for kind in kinds if self.step(kind) is None]
         return self.with_steps(*new) if new else self
 
-    def without(self, *kinds: type) -> "Law":
-        """The law without its steps of some kinds."""
-        return replace(self, steps=tuple(s for s in self.steps if not isinstance(s, kinds)))
-
     def of_role(self, role: Literal["target", "source"]) -> "Law":
         """The law of losses of the domain adapted to, or of the one pre-trained on."""
         steps = tuple(step.of_role(role) for step in self.steps)
@@ -316,23 +306,21 @@ class Law:
         rng, names = np.random.default_rng(0), [n for t in kept for n in (t.local, *t.exponents)]
         q = {name: rng.uniform(0.1, 0.9, (8, 1)) for name in names}
 
-        def acts(term: Term, name: str) -> bool:
-            points = q, {**q, name: 1.1 * q[name]}
+        def logs(term: Term, p: Values, start: Values) -> Floats:
             with np.errstate(all="ignore"):
-                logs = [
-                    np.asarray(term.log_ratio(term.from_local(p, at, np), x, at, np))
-                    for p in points
-                ]
-            return not np.allclose(logs[0], logs[1], rtol=0, atol=1e-9)
+                return np.asarray(term.log_ratio(term.from_local(p, at, np), x, start, np))
+
+        def acts(term: Term, name: str) -> bool:
+            moved = logs(term, {**q, name: 1.1 * q[name]}, at)
+            return not np.allclose(logs(term, q, at), moved, rtol=0, atol=1e-9)
 
         def led(term: Term) -> bool:
             return {*map(column_of, term.covariates)} - held.keys() <= leads
 
-        def reduced(term: Term, names: Collection[str]) -> Term:
-            with suppress(ArithmeticError, LawError), np.errstate(all="ignore"):
+        def without(term: Term, names: Collection[str]) -> Term:
+            with suppress(ArithmeticError, LawError):
                 fewer = term.without(names)
-                log = np.asarray(fewer.log_ratio(fewer.from_local(q, at, np), x, ORIGIN, np))
-                if np.isfinite(log).all():
+                if np.isfinite(logs(fewer, q, ORIGIN)).all():
                     return fewer
             return term  # its formula has no value at zero of these
 
@@ -344,7 +332,7 @@ class Law:
                 f"the law {self.name} varies; add rows that differ, or choose another law."
             )
         acting = {n for t in kept for n in t.exponents if n == t.leading or acts(t, n)}
-        terms = [reduced(t, {*t.exponents} - acting) for t in kept]
+        terms = [without(t, {*t.exponents} - acting) for t in kept]
         return replace(self, held=held).reduced(terms, held)
 
     def reduced(self, terms: Sequence[Term], same: Collection[str]) -> "Law":
@@ -355,16 +343,13 @@ class Law:
         names = [term.coefficient for term in terms]
         steps = [step.varying(same, names) for step in self.steps]
         law = replace(self, terms=tuple(terms), steps=tuple(s for s in steps if s))
-        left_out = (
-            *self.left_out,
-            *(n for n in self.by_symbol if n not in law.by_symbol),
-        )
-        table, floor, priors = dict(law.by_symbol), self.by_symbol["E"], self.priors
+        table, priors = dict(law.by_symbol), self.priors
         gone = [t for t in self.terms if t.coefficient not in table]
         if gone and "E" in priors:
             sizes = [(priors[t.slope], priors[t.local]) for t in gone]
             name, prior = floor_with(priors["E"], sizes)
-            table["E"] = replace(floor, prior=prior, prior_name=name)
+            table["E"] = replace(table["E"], prior=prior, prior_name=name)
+        left_out = *self.left_out, *(n for n in self.by_symbol if n not in table)
         return replace(law, by_symbol=table, left_out=left_out)
 
     @property
@@ -411,55 +396,37 @@ class Law:
     def rows(self, rows: Rows | pd.DataFrame, name: str = "rows") -> Rows:
         """Rows with all columns that the law reads, also those that it holds.
 
-        Raises
-        ------
-        TableError
-            If a column that the law needs is missing or invalid, or a row has another value of a
-            held column.
+        A missing or invalid column, and another value of a held one, are errors.
         """
         rows = rows_of(rows, name, self.needs, self.declared)
         return replace(rows, frame=self.at_held(rows.frame, rows.name)) if self.held else rows
 
     def covariates(self, rows: Rows | pd.DataFrame) -> dict[str, Floats]:
-        """Logarithms of the covariates, each of shape (rows,).
+        """Logarithms of the covariates of `rows`, each of shape (rows,).
 
         The replay ratio is there itself as well, and a covariate that is not logged only so.
-
-        Raises
-        ------
-        TableError
-            As `rows`, or if a row has tokens = 0.
         """
-        known = self.rows(rows)
-        frame = known.frame
-        if (frame["tokens"] == 0).any():
-            raise TableError(f"{known.name}: the law {self.name} has no value at tokens = 0.")
-        x = self._logs(frame)
+        rows = self.rows(rows)
+        if (rows.frame["tokens"] == 0).any():
+            raise TableError(f"{rows.name}: the law {self.name} has no value at tokens = 0.")
+        x = self._logs(rows.frame)
         for step in self.steps:
-            x |= step.covariates(frame, self.token_unit)
+            x |= step.covariates(rows.frame, self.token_unit)
         return x
 
     def _logs(self, frame: pd.DataFrame) -> dict[str, Floats]:
         """Covariates that are functions of the columns of `TABLE`, or that the law declares."""
-        known = {*self.columns, *self.held} - {"tokens", "replay"}
-        x: dict[str, Floats] = {}
+        x = {"tokens": np.log(frame["tokens"].to_numpy() / self.token_unit)}
         for c, row in (TABLE | self.declared).items():
-            if c in known:
+            if c != "tokens" and (c in self.columns or c in self.held):
                 values = frame[c].to_numpy(float)
-                x[c] = np.log(values) if row.logged else values
-        x["tokens"] = np.log(frame["tokens"].to_numpy() / self.token_unit)
-        if "replay" in self.columns or "replay" in self.held:
-            x |= self.shares(frame["replay"].to_numpy())
+                x |= self.shares(values) if c == "replay" else {c: values}
+                if row.logged:
+                    x[c] = np.log(values)
         return x
 
     def at_held(self, frame: pd.DataFrame, name: str = "rows") -> pd.DataFrame:
-        """The rows, with the `held` columns where they lack them.
-
-        Raises
-        ------
-        TableError
-            If a row has another value of a held column.
-        """
+        """The rows, with the `held` columns where they lack them; other values are an error."""
         for column, value in self.held.items():
             given = frame[column] if column in frame else pd.Series([value])
             other = given[~np.isclose(given, value, rtol=1e-6, atol=0)]
@@ -495,8 +462,8 @@ class Law:
 
     def check_fits(self, rows: Rows | pd.DataFrame) -> None:
         """Raise `TableError` unless the rows are one domain in which every covariate varies."""
-        known = self.rows(rows)
-        frame, name = known.frame, known.name
+        rows = self.rows(rows)
+        frame, name = rows.frame, rows.name
         domains = frame["domain"].dropna().unique().tolist() if "domain" in frame else []
         if len(domains) > 1:
             raise TableError(

@@ -19,7 +19,7 @@ A covariate that a law declares has the name of its column: its log, or itself i
 import ast
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -57,10 +57,8 @@ ORIGIN: Mapping[str, float] = defaultdict(float, dict.fromkeys(SYMBOLS, 0.0))
 LETTERS = {TABLE[c].symbol: c for c in sorted(TABLE, key=lambda c: not TABLE[c].logged)}
 LETTERS["s"] = "own"
 """Covariates of a formula by their symbols, amounts before ratios."""
-BARRIER = "log(r + epsilon)"
-"""Name of ``log(r + 1e-5)``. It is a covariate, so that it is not computed again for every draw."""
-LOGS = {f"log({letter})": covariate for letter, covariate in LETTERS.items()} | {BARRIER: "barrier"}
-"""Names of the covariates' logs among the nodes."""
+X = "x "
+"""Before the names of covariates among a tape's inputs: no parameter can have such a name."""
 FORMULA_FUNCTIONS = {
     "exp": 1, "log": 1, "log1p": 1, "expm1": 1, "sqrt": 1, "tanh": 1, "sigmoid": 1,
     "max": 2, "min": 2,
@@ -114,7 +112,7 @@ class Term:
     own: tuple[Covariate, ...] = ()  # covariates that the law declares and the formula has
 
     def __post_init__(self) -> None:
-        letters = [*LETTERS, *(row.name for row in self.own)]
+        letters = [*_letters(self.own)]
         names = _names_of(self.log, self.own)
         object.__setattr__(self, "own", tuple(row for row in self.own if row.name in names))
         used = [letter for letter in letters if letter in names]
@@ -149,7 +147,7 @@ class Term:
     @cached_property
     def covariates(self) -> tuple[str, ...]:
         """Covariates that the term depends on, the leading one first."""
-        names = [self._logs[n] for n in self._parsed.tape.inputs if n in self._logs]
+        names = _covariates(self._parsed.tape.inputs)
         symbols = {c: SYMBOLS[c].strip("(")[0] if c in SYMBOLS else c for c in names}
         first = [c for c in names if self.along and symbols[c] == self.along]
         return tuple(dict.fromkeys([*first[:1], *names]))
@@ -189,35 +187,24 @@ class Term:
         depth, _, rate = self.gate.partition(" ")
         return (depth, rate) if self.gate else None
 
-    @cached_property
-    def _logs(self) -> dict[str, str]:
-        """Covariates by their names among the nodes: `LOGS` and those that are declared."""
-        return LOGS | {_node_name(row): row.name for row in self.own}
-
     @property
     def _parsed(self) -> Node:
         return _parsed(self.log, own=self.own)
 
     def _by(self, name: str) -> Node:
-        """Derivative of the log by a parameter, or by the node of a covariate."""
+        """Derivative of the log by a parameter, or along ``X + covariate``."""
         return _derivative(self._parsed, name)
 
-    def _node_of(self, covariate: str) -> str:
-        """Name of a covariate among the nodes."""
-        return {c: name for name, c in self._logs.items()}.get(covariate, covariate)
-
-    def _along(self, covariate: str) -> Node:
-        """Derivative of the log along a covariate."""
-        return self._by(self._node_of(covariate))
-
     def _values(self, nodes: Sequence[Node], p: Values, x: Values, xp: Namespace) -> list[Untyped]:
-        logs = self._logs
-        return evaluate(nodes, lambda name: x[logs[name]] if name in logs else p[name], xp)
+        def value_of(name: str) -> Array:
+            return x[name.removeprefix(X)] if name.startswith(X) else p[name]
+
+        return evaluate(nodes, value_of, xp)
 
     @cached_property
     def _slope(self) -> Node:
         """Minus the derivative of the log along the leading covariate."""
-        return _derivative(-self._parsed, self._node_of(self.covariates[0]))
+        return _derivative(-self._parsed, X + self.covariates[0])
 
     @cached_property
     def _affine(self) -> tuple[Node, Node]:
@@ -226,7 +213,7 @@ class Term:
         Guards are left out: the prior of a local exponent has none.
         """
         log = -_parsed(self.log, guarded=False, own=self.own)
-        slope = _derivative(log, self._node_of(self.covariates[0]))
+        slope = _derivative(log, X + self.covariates[0])
         return slope, _derivative(slope, self.leading)
 
     @property
@@ -246,15 +233,15 @@ class Term:
 
     def power_of(self, covariate: str) -> bool:
         """Whether it is a power of a covariate, with an exponent that is the same in all rows."""
-        slope = self._along(covariate)
-        return slope.number != 0 and not {*self._logs} & slope.names
+        slope = self._by(X + covariate)
+        return slope.number != 0 and not _covariates(slope.names)
 
     def power_along(self, covariate: str) -> tuple[str, float]:
         """The parameter that is, up to its sign, the exponent of a factor, and the sign.
 
         The factor is a power of a covariate which the local exponent does not depend on.
         """
-        slope = self._along(covariate)
+        slope = self._by(X + covariate)
         for name in self.exponents:
             sign = _derivative(slope, name).number
             if sign in (-1, 1) and name not in self._slope.names:
@@ -263,7 +250,7 @@ class Term:
 
     def slope_along[A: Array](self, covariate: str, p: Named[A], at: Values, xp: Namespace) -> A:
         """Derivative of the log along a covariate, at `at`."""
-        slope: A = self._values([self._along(covariate)], p, at, xp)[0]
+        slope: A = self._values([self._by(X + covariate)], p, at, xp)[0]
         return slope
 
     def log_ratio(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
@@ -272,18 +259,23 @@ class Term:
         Parameters are numbers, arrays of draws, PyTensor variables, nodes of a tape; complex
         numbers too, for derivatives. `xp` has the functions of these.
         """
-        log = [self._parsed]
-        here: Array = self._values(log, p, x, xp)[0]
-        return here if at is ORIGIN else here - self._values(log, p, at, xp)[0]
+        log: Array = self._changes([self._parsed], p, x, at, xp)[0]
+        return log
 
     def slopes(self, p: Values, x: Values, at: Values) -> dict[str, Floats]:
         """Derivative of `log_ratio` by each exponent."""
-        nodes = [self._by(name) for name in self.exponents]
-        slopes = self._values(nodes, p, x, np)
-        if at is not ORIGIN:
-            there = self._values(nodes, p, at, np)
-            slopes = [value - other for value, other in zip(slopes, there, strict=True)]
-        return dict(zip(self.exponents, slopes, strict=True))
+        by = self._changes([self._by(name) for name in self.exponents], p, x, at, np)
+        return dict(zip(self.exponents, by, strict=True))
+
+    def _changes(
+        self, nodes: Sequence[Node], p: Values, x: Values, at: Values, xp: Namespace
+    ) -> list[Untyped]:
+        """Values at `x` less those at `at`, which at `ORIGIN` are 0."""
+        here = self._values(nodes, p, x, xp)
+        if at is ORIGIN:
+            return here
+        there = self._values(nodes, p, at, xp)
+        return [value - before for value, before in zip(here, there, strict=True)]
 
     def local_exponent[A: Array](self, p: Named[A], at: Values, xp: Namespace) -> A:
         """Minus the derivative of the log along the leading covariate, at `at`."""
@@ -341,12 +333,9 @@ def _tree(text: str) -> ast.expr:
 @lru_cache(maxsize=256)
 def _parsed(text: str, guarded: bool = True, own: tuple[Covariate, ...] = ()) -> Node:
     """The formula on a tape of its own; without guards, x is read for ``max(x, 1e-6)``."""
-    tape = Tape()
-    amounts = {letter: f"log({letter})" for letter in LETTERS}
-    amounts |= {row.name: _node_name(row) for row in own if row.logged}
     try:
         with np.errstate(all="ignore"):
-            log: Node = _read(_tree(text), tape, guarded, amounts)
+            log: Node = _read(_tree(text), Tape(), guarded, own)
     except SyntaxError as error:
         raise LawError(f"cannot read log = {text!r}: {error.msg}.") from error
     except ValueError as error:
@@ -355,8 +344,7 @@ def _parsed(text: str, guarded: bool = True, own: tuple[Covariate, ...] = ()) ->
         raise LawError(f"log = {text!r}: a number in it is not finite.") from error
     except (RecursionError, MemoryError) as error:
         raise LawError(f"log = {text[:40]!r}...: too many operations; write fewer.") from error
-    numbers = (node.detail for node in tape.nodes if node.kind == CONSTANT)
-    if not all(map(math.isfinite, numbers)):
+    if not all(math.isfinite(node.detail) for node in log.tape.nodes if node.kind == CONSTANT):
         raise LawError(f"log = {text!r}: a number in it is not finite.")
     if guarded and not _finite_somewhere(log):
         raise LawError(
@@ -370,36 +358,46 @@ def _finite_somewhere(log: Node) -> bool:
     """Whether a formula is finite at any of many values of its inputs."""
     rng, points = np.random.default_rng(0), 200
     values = {name: np.exp(rng.uniform(-20, 3, points)) for name in log.tape.inputs}
-    ranges = {"log(r)": (-10, 0), BARRIER: (-10, 0)}  # a ratio is below 1, other counts not
-    for name in values.keys() & LOGS.keys():
-        values[name] = rng.uniform(*ranges.get(name, (0, 30)), points)
+    for covariate in _covariates(values):
+        if covariate in COLUMN:  # a ratio is below 1, other counts are not
+            low, high = (-10, 0) if COLUMN[covariate] == "replay" else (0, 30)
+            values[X + covariate] = rng.uniform(low, high, points)
     with np.errstate(all="ignore"):
-        (found,) = evaluate([log], values.__getitem__, np)
-    return bool(np.isfinite(found).any())
+        (logs,) = evaluate([log], values.__getitem__, np)
+    return bool(np.isfinite(logs).any())
 
 
-def _node_name(row: Covariate) -> str:
-    return f"log({row.name})" if row.logged else row.name
+def _covariates(names: Iterable[str]) -> list[str]:
+    """The covariates among the names of a tape's inputs."""
+    return [name.removeprefix(X) for name in names if name.startswith(X)]
 
 
-def _read(node: ast.expr, tape: Tape, guarded: bool, amounts: Mapping[str, str]) -> Untyped:
-    """A node of the tape; `amounts` are the names of the logs of covariates."""
+def _letters(own: tuple[Covariate, ...]) -> dict[str, str]:
+    """Covariates of a formula by their symbols, those that a law declares by their names."""
+    return LETTERS | {row.name: row.name for row in own}
+
+
+def _read(node: ast.expr, tape: Tape, guarded: bool, own: tuple[Covariate, ...]) -> Untyped:
+    """A node of the tape."""
+    letters, plain = _letters(own), [row.name for row in own if not row.logged]
 
     def named(name: str) -> Node:
         return tape.inputs.get(name) or tape.input(name)
 
     def read(part: ast.expr) -> Untyped:
-        return _read(part, tape, guarded, amounts)
+        return _read(part, tape, guarded, own)
 
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             return tape.constant(value)
         case ast.Name(id=name):
-            return F.exp(named(amounts[name])) if name in amounts else named(name)
+            log = named(X + letters[name] if name in letters else name)
+            return F.exp(log) if name in letters and name not in plain else log
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -read(operand)
         case ast.Call(func=ast.Name(id="log"), args=[argument]) if _epsilon(argument) is not None:
-            return named(BARRIER)
+            # A covariate of its own, so that it is not computed again for every draw.
+            return named(X + "barrier")
         case ast.Call(func=ast.Name(id="max"), args=[u, ast.Constant()]) if not guarded:
             return read(u)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
@@ -476,8 +474,8 @@ def _names_of(text: str, own: tuple[Covariate, ...]) -> list[str]:
 
 
 def _parameters(text: str, own: tuple[Covariate, ...]) -> list[str]:
-    others = {*LETTERS, *FORMULA_FUNCTIONS, *(row.name for row in own)}
-    return [name for name in _names_of(text, own) if name not in others]
+    taken = {*_letters(own), *FORMULA_FUNCTIONS}
+    return [name for name in _names_of(text, own) if name not in taken]
 
 
 def _partners(node: ast.AST, own: tuple[Covariate, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -485,8 +483,7 @@ def _partners(node: ast.AST, own: tuple[Covariate, ...]) -> Iterator[tuple[str, 
 
     def within(node: ast.AST) -> tuple[str, ...]:
         names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-        covariates = LETTERS | {row.name: row.name for row in own}
-        return tuple(c for letter, c in covariates.items() if letter in names)
+        return tuple(c for letter, c in _letters(own).items() if letter in names)
 
     product = node
     while isinstance(node, ast.UnaryOp):

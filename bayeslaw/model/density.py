@@ -281,7 +281,8 @@ class _Builder:
         x = {name: self.tape.constant(data.x[name]) for name in law.covariate_names}
         # At zero: their columns follow as weights, in which the log loss is linear.
         p = law.amounts(q | dict.fromkeys(normal_coefficients(data.spec), self.node(0.0)), at, F)
-        loss, shares = law.without(Linear).stated(p, x, at, F)
+        steps = tuple(step for step in law.steps if not isinstance(step, Linear))
+        loss, shares = replace(law, steps=steps).stated(p, x, at, F)
         log_loss: Node = F.log(loss)
         seen = law.of_deviations(x, F)
         for each in law.deviations:

@@ -51,20 +51,20 @@ class Discrepancy(ABC):
         discrepancy with other such parameters draws them here, in the same way for the same `seed`.
         Draws `q` have shape (draws, 1), steps (draws, 1, knots); `at` is the reference point.
         """
-        drawn, knots = dict(q), law.knots(law.covariates(rows), at)
-        for walk in law.walks:
-            reached = knots[walk.steps]
-            fitted, steps = walk.knots or reached, q[walk.steps]
+        drawn, longer = dict(q), law.over(law.covariates(rows), at)
+        for walk, reaching in zip(law.walks, longer.walks, strict=True):
+            assert reaching.knots
+            fitted, steps = walk.knots or reaching.knots, q[walk.steps]
             sides = {
-                "above": (steps[..., : fitted.above], reached.above),
-                "below": (steps[..., fitted.above :], reached.below),
+                "above": (steps[..., : fitted.above], reaching.knots.above),
+                "below": (steps[..., fitted.above :], reaching.knots.below),
             }
-            longer = [
+            extended = [
                 _longer(known, count, f"{walk.steps} {side}", seed)
                 for side, (known, count) in sides.items()
             ]
-            drawn[walk.steps] = np.concatenate(longer, axis=-1)
-        return law.with_knots(knots), drawn
+            drawn[walk.steps] = np.concatenate(extended, axis=-1)
+        return longer, drawn
 
 
 def _longer(steps: Floats, count: int, name: str, seed: int) -> Floats:
