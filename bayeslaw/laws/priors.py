@@ -4,6 +4,7 @@ import ast
 import math
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -27,7 +28,7 @@ class _Family(NamedTuple):
     arguments: tuple[str, ...]
     ways: tuple[set[str], ...]
     support: tuple[float, float]
-    log_density: Callable[[Untyped, Numbers, Namespace], Untyped]
+    log_density: Callable[[Array, Numbers, Namespace], Array]
     sample: Callable[[np.random.Generator, Numbers, tuple[int, ...]], Floats]
 
 
@@ -123,10 +124,6 @@ def _standard(name: str, given: Numbers) -> Numbers:
     return a
 
 
-def _in_words(ways: Sequence[set[str]]) -> str:
-    return " or ".join(" and ".join(sorted(way)) for way in ways)
-
-
 @dataclass(frozen=True, init=False, repr=False)
 class Prior:
     """A prior distribution: PyMC's name and arguments.
@@ -138,8 +135,6 @@ class Prior:
     ----------
     name : str
         Such as ``"LogNormal"``, ``"HalfNormal"``, ``"Beta"``.
-    arguments : sequence of (str, float), optional
-        Arguments in order.
     **keywords : float
         Arguments by name: PyMC's, and ``median`` of a LogNormal.
 
@@ -154,34 +149,32 @@ class Prior:
     name: str
     arguments: tuple[tuple[str, float], ...]
 
-    def __init__(
-        self, name: str, arguments: Sequence[tuple[str, float]] = (), **keywords: float
-    ) -> None:
+    def __init__(self, name: str, **keywords: float) -> None:
+        arguments = tuple((key, float(value)) for key, value in keywords.items())
         object.__setattr__(self, "name", name)
-        given = (*arguments, *keywords.items())
-        object.__setattr__(self, "arguments", tuple((key, float(value)) for key, value in given))
+        object.__setattr__(self, "arguments", arguments)
         self._validate()
 
     def _validate(self) -> None:
         if self.name not in _FAMILIES:
             raise LawError(unknown("distribution", self.name, _FAMILIES))
-        valid, ways, *_ = _FAMILIES[self.name]
-        names = [argument for argument, _ in self.arguments]
-        for argument in names:
-            if argument not in valid:
-                raise LawError(unknown(f"{self.name} argument", argument, valid))
-            if names.count(argument) > 1:
-                raise LawError(f"prior {self}: {argument} is there twice; keep one.")
-        if ways and not any(way <= {*names} for way in ways):
-            raise LawError(f"prior {self}: {self.name} needs {_in_words(ways)}.")
-        if len(used := [way & {*names} for way in ways if way & {*names}]) > 1:
-            raise LawError(f"prior {self}: give {_in_words(used)}, not both.")
+        family, given = _FAMILIES[self.name], {name for name, _ in self.arguments}
+        for name, value in self.arguments:
+            if name not in family.arguments:
+                raise LawError(unknown(f"{self.name} argument", name, family.arguments))
+            signed = name in ("lower", "upper") or (name == "mu" and self.name in _SIGNED)
+            if not (math.isfinite(value) and (signed or value > 0)):
+                raise LawError(f"prior {self}: {name} must be finite, and a scale positive.")
+
+        def in_words(ways: Sequence[set[str]]) -> str:
+            return " or ".join(" and ".join(sorted(way)) for way in ways)
+
+        if family.ways and not any(way <= given for way in family.ways):
+            raise LawError(f"prior {self}: {self.name} needs {in_words(family.ways)}.")
+        if len(used := [way & given for way in family.ways if way & given]) > 1:
+            raise LawError(f"prior {self}: give {in_words(used)}, not both.")
         if self.name == "Uniform" and not self.support[0] < self.support[1]:
             raise LawError(f"prior {self}: lower must be below upper.")
-        for argument, value in self.arguments:
-            signed = argument in ("lower", "upper") or (argument == "mu" and self.name in _SIGNED)
-            if not (math.isfinite(value) and (signed or value > 0)):
-                raise LawError(f"prior {self}: {argument} must be finite, and a scale positive.")
         mu, sigma = self.kwargs.get("mu", 0.5), self.kwargs.get("sigma", 0.0)
         if self.name == "Beta" and not sigma**2 < mu * (1 - mu):
             raise LawError(f"prior {self}: mu must lie below 1, and sigma^2 below mu (1 - mu).")
@@ -192,18 +185,18 @@ class Prior:
         if isinstance(given, Prior):
             return given
         if isinstance(given, Distribution) and type(given).__module__.startswith("preliz."):
-            numbers = {str(name): float(value) for name, value in given.params_dict.items()}
-            return cls(type(given).__name__, tuple(numbers.items()))
+            return cls(type(given).__name__, **given.params_dict)
         try:
             call = ast.parse(str(given).strip(), mode="eval").body
         except SyntaxError:
             call = None
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args:
-            try:
-                pairs = [(str(k.arg), float(ast.literal_eval(k.value))) for k in call.keywords]
-                return cls(call.func.id, pairs)
-            except (ValueError, TypeError):
-                pass
+            names = [str(keyword.arg) for keyword in call.keywords]
+            if twice := [name for name in names if names.count(name) > 1]:
+                raise LawError(f"prior {given}: {twice[0]} is there twice; keep one.")
+            with suppress(ValueError, TypeError):
+                numbers = [float(ast.literal_eval(keyword.value)) for keyword in call.keywords]
+                return cls(call.func.id, **dict(zip(names, numbers, strict=True)))
         raise LawError(
             f"cannot read the prior {given!r}; write it as 'LogNormal(median=0.28, sigma=0.45)'."
         )
@@ -235,11 +228,9 @@ class Prior:
         """Whether it integrates to one, so that it can be drawn from."""
         return self.name not in ("Flat", "HalfFlat")
 
-    def log_density[A: Array](self, x: A, xp: Namespace = np) -> A:
+    def log_density(self, x: Array, xp: Namespace = np) -> Array:
         """Log density at `x` within the support, up to a constant, by functions of `xp`."""
-        density = _FAMILIES[self.name].log_density
-        log: A = density(x, _standard(self.name, self.kwargs), xp)
-        return log
+        return _FAMILIES[self.name].log_density(x, _standard(self.name, self.kwargs), xp)
 
     def sample(self, rng: np.random.Generator, size: tuple[int, ...]) -> Floats:
         """Draws of a proper prior, of the given shape."""
@@ -251,11 +242,11 @@ class Prior:
 
         return getattr(pm, self.name).dist(**self.kwargs)
 
-    def rv(self, name: str, **kwargs: object) -> Untyped:
+    def rv(self, name: str) -> Untyped:
         """Random variable `name` of the PyMC model in context."""
         import pymc as pm
 
-        return getattr(pm, self.name)(name, **self.kwargs, **kwargs)
+        return getattr(pm, self.name)(name, **self.kwargs)
 
 
 @runtime_checkable
@@ -289,7 +280,7 @@ random effects of 2 % would explain variation that the law explains."""
 def flat(bounds: tuple[float, float]) -> Prior:
     if math.isinf(bounds[1]):
         return Prior("HalfFlat") if bounds[0] == 0 else Prior("Flat")
-    return Prior("Uniform", (("lower", bounds[0]), ("upper", bounds[1])))
+    return Prior("Uniform", lower=bounds[0], upper=bounds[1])
 
 
 def override(
