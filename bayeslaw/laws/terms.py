@@ -105,9 +105,8 @@ class Term:
     log: str  # of the term over its coefficient: N, D, P, r, parameters, and `FORMULA_FUNCTIONS`
     along: str = ""  # symbol of the leading covariate; by default the first in the formula
     exponent: str = ""  # the leading exponent; by default the first parameter
-    gate: str = (
-        ""  # depth and rate, if the local exponent is ``exponent (1 - depth sigmoid(rate log P))``
-    )
+    # Depth and rate, if the local exponent is ``exponent (1 - depth sigmoid(rate log P))``.
+    gate: str = ""
     stated: bool = False  # whether the prior is of the exponent there, ``<exponent>_ref``
     own: tuple[Covariate, ...] = ()  # covariates that the law declares and the formula has
 
