@@ -2,10 +2,9 @@
 
 import json
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -31,6 +30,9 @@ from bayeslaw.tables.validation import ALIASES, KNOWN, missing_columns, numeric
 _SETTINGS = ("title", "reference", "token_unit", "coupled")
 _NUMBERS = ("bounds", "paper_bounds", "typical")
 _KEYS = (*_SETTINGS, "term", "departure", "covariates", "priors", *_NUMBERS)
+_OF_TERM = ("coefficient", "slope", "log", "along", "exponent", "gate")
+_OF_DEPARTURE = ("exponent", "fresh", "onset", "along", "share", "base", "rise")
+_OF_COVARIATE = ("label", "unit", "log")
 _SORTS = {"token_unit": "a number", "coupled": "a list of names", "log": "true or false"}
 """What the value of a key is, in words, where it is not text."""
 
@@ -100,7 +102,9 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
     for key in ("title", "reference"):
         if key not in spec:
             raise LawError(f"{where}: has no {key!r}.")
-    settings = {key: _checked(spec[key], key, where) for key in _SETTINGS if key in spec}
+    settings = {key: spec[key] for key in _SETTINGS if key in spec}
+    for key, value in settings.items():
+        _check_sort(value, key, _SORTS.get(key, "text"), where)
     if not settings.get("token_unit", 1.0) > 0:
         raise LawError(f"{where}: token_unit must be positive.")
     priors = parse_priors(_table(spec, "priors", where), f"{where}: ")
@@ -114,7 +118,8 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
             raise LawError(f"{where}: coupled needs two coefficients or more.")
         steps.append(Coupling({name: along[name] for name in coupled}))
     if "departure" in spec:
-        steps.append(_built(Departure, spec["departure"], f"{where}, [departure]"))
+        here = f"{where}, [departure]"
+        steps.append(_built(Departure, spec["departure"], _OF_DEPARTURE, here))
     noise = {n: prior for n, prior in priors.items() if n in NOISE}
     law = Law(name=name, terms=tuple(terms), steps=tuple(steps), noise=noise, **settings)
     for row in own:
@@ -135,7 +140,7 @@ def _terms(
 ) -> list[Term]:
     terms = []
     for i, keys in enumerate(written, 1):
-        term = _built(Term, keys, f"{where}, term {i}", own=own)
+        term = _built(Term, keys, _OF_TERM, f"{where}, term {i}", own=own)
         stated = f"{term.leading}_ref" in priors  # the prior says what it is of
         if stated and not term.linear:
             raise LawError(
@@ -159,14 +164,14 @@ def _with_numbers(law: Law, spec: Document, priors: Mapping[str, Prior], where: 
     bounds, published = (_ranges(_table(spec, key, where), where) for key in _NUMBERS[:2])
     typical = _table(spec, "typical", where)
     for parameter, number in typical.items():
-        _checked(number, parameter, f"{where}, [typical]", "a number")
+        _check_sort(number, parameter, "a number", f"{where}, [typical]")
     _check_names("parameter", (*bounds, *published, *typical), law.parameters, where)
     with_priors = {*law.coordinates[1:]}
     _check_names("prior", priors, {*with_priors, *NOISE, *FLOORS}, where)
     for lacking in sorted(with_priors - priors.keys()):
-        known = f"; of covariates {', '.join([*LETTERS, *law.declared])} are known, and a table "
-        known += f"[covariates.{lacking}] declares another"
-        raise LawError(f"{where}: no prior for {lacking!r}{known * (lacking in law.exponents)}.")
+        says = f"; of covariates {', '.join([*LETTERS, *law.declared])} are known, and a table "
+        says += f"[covariates.{lacking}] declares another"
+        raise LawError(f"{where}: no prior for {lacking!r}{says * (lacking in law.exponents)}.")
     floor = one_floor(priors, f"{where}: ")
     if not floor:
         raise LawError(f"{where}: no prior for 'E', or for '{FLOOR}', its share of the loss.")
@@ -182,7 +187,7 @@ def _with_numbers(law: Law, spec: Document, priors: Mapping[str, Prior], where: 
         for symbol, row in law.by_symbol.items()
     }
     law = replace(law, by_symbol=rows)
-    check_supports(priors, law.prior_bounds, f"{where}: ", law.bounds)
+    check_supports(priors, law.prior_bounds, f"{where}: ", law.by_symbol)
     return law
 
 
@@ -196,17 +201,21 @@ def _declared(tables: Document, where: str) -> tuple[Covariate, ...]:
             raise LawError(f"{here}: write the name of a column as one word of letters.")
         if name in taken:
             raise LawError(f"{here}: {name!r} has a meaning already; name the column otherwise.")
-        if not isinstance(given, dict):
-            raise LawError(f"{here}: {given!r} is not a table of keys.")
-        _check_names("key", given, _OF_COVARIATE, here)
+        _check_keys(given, _OF_COVARIATE, here)
         for key, value in given.items():
-            _checked(value, key, here)
+            _check_sort(value, key, "true or false" if key == "log" else "text", here)
         rows.append(declared(name, **given))
     return tuple(rows)
 
 
-def _checked(value: Any, key: str, where: str, sort: str = "") -> Any:
-    sort = sort or _SORTS.get(key, "text")
+def _check_keys(given: object, keys: Collection[str], where: str) -> None:
+    if not isinstance(given, dict):
+        raise LawError(f"{where}: {given!r} is not a table of keys.")
+    _check_names("key", given, keys, where)
+
+
+def _check_sort(value: object, key: str, sort: str, where: str) -> None:
+    """Raise unless the value of a key is of the sort that the words say."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     names = isinstance(value, list) and all(isinstance(name, str) for name in value)
     table = isinstance(value, dict) and all(isinstance(name, str) for name in value.values())
@@ -219,7 +228,6 @@ def _checked(value: Any, key: str, where: str, sort: str = "") -> Any:
     }
     if not fits[sort]:
         raise LawError(f"{where}: {key} = {value!r} is not {sort}.")
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _check_symbols(law: Law, where: str) -> None:
@@ -227,9 +235,9 @@ def _check_symbols(law: Law, where: str) -> None:
     linear = [symbol for term in law.terms for symbol in (term.coefficient, term.slope)]
     taken = ["E", "L_ref", *LETTERS, *law.declared, *NOISE, *linear]
     taken += [KAPPA] if law.step(Coupling) else []
-    others = {exponent for term in law.terms for exponent in term.exponents}
     departure = law.step(Departure)
-    others |= {*(departure.parameters if departure else ())}
+    others = {exponent for term in law.terms for exponent in term.exponents}
+    others |= {*departure.parameters} if departure else set()
     for symbol in [*linear, *others]:
         if taken.count(symbol) + (symbol in others) > 1:
             raise LawError(
@@ -248,24 +256,22 @@ def _table(spec: Document, key: str, where: str) -> Document:
 
 def _ranges(given: Document, where: str) -> dict[str, tuple[float, float]]:
     for name, pair in given.items():
-        numbers = isinstance(pair, list) and all(type(each) in (int, float) for each in pair)
+        numbers = isinstance(pair, list) and all(type(bound) in (int, float) for bound in pair)
         if not (numbers and len(pair) == 2 and pair[0] < pair[1]):
             raise LawError(f"{where}: bounds of {name!r} are not [lower, upper]: {pair!r}.")
     return {name: (float(low), float(high)) for name, (low, high) in given.items()}
 
 
-def _built[T](cls: type[T], given: Any, where: str, **more: Any) -> T:
+def _built[T](cls: type[T], given: Document, keys: Sequence[str], where: str, **more: object) -> T:
     """A term or a departure from the keys of a table, and what the file states elsewhere."""
-    if not isinstance(given, dict):
-        raise LawError(f"{where}: {given!r} is not a table of keys.")
-    keys = {f.name: f.default is MISSING for f in fields(cls) if f.name not in _NOT_IN_FILES}  # type: ignore[arg-type]
-    _check_names("key", given, keys, where)
+    _check_keys(given, keys, where)
     for key, value in given.items():
-        mapping = cls is Departure and key == "along"
-        _checked(value, key, where, "a table such as { params = 'z_N' }" if mapping else "text")
+        mapping = keys is _OF_DEPARTURE and key == "along"
+        _check_sort(value, key, "a table such as { params = 'z_N' }" if mapping else "text", where)
         _check_names("covariate", value if mapping else (), LETTERS.values(), f"{where}, along")
-    for key, needed in keys.items():
-        if needed and key not in given:
+    optional = {field.name for field in fields(cls) if field.default is not MISSING}  # type: ignore[arg-type]
+    for key in keys:
+        if key not in given and key not in optional:
             raise LawError(f'{where}: key "{key}" is missing; keys: {", ".join(keys)}.')
     try:
         return cls(**given, **more)
@@ -281,17 +287,16 @@ def law_text(law: Law) -> str:
     lines = [f"{key} = {_toml(getattr(law, key))}" for key in _SETTINGS[:-1]]
     lines.append(f"coupled = {_toml(tuple(coupling.along) if coupling else ())}")
     for term in law.terms:
-        lines += ["[[term]]", *(f"{k} = {_toml(v)}" for k, v in vars(term).items() if k in _TERM)]
+        lines += ["[[term]]", *(f"{k} = {_toml(getattr(term, k))}" for k in _OF_TERM)]
     rows = law.by_symbol.values()
     tables: dict[str, dict[str, object]] = {
-        "bounds": {**law.bounds},
+        "bounds": {row.name: row.bounds for row in rows},
         "paper_bounds": {row.name: row.published for row in rows if row.published},
         "typical": {row.name: row.typical for row in rows if row.typical != 1},
         "priors": {name: str(prior) for name, prior in law.priors.items()},
     }
     if departure:
-        keys = vars(departure).items()
-        tables["departure"] = {name: key for name, key in keys if name not in _NOT_IN_FILES}
+        tables["departure"] = {key: getattr(departure, key) for key in _OF_DEPARTURE}
     for row in law.declared.values():
         tables[f"covariates.{row.name}"] = dict(
             zip(_OF_COVARIATE, (row.label, row.unit, row.logged), strict=True)
@@ -301,16 +306,11 @@ def law_text(law: Law) -> str:
     return "\n".join(lines) + "\n"
 
 
-_NOT_IN_FILES = ("stated", "bases", "own")
-_OF_COVARIATE = ("label", "unit", "log")
-_TERM = ("coefficient", "slope", "log", "along", "exponent", "gate")
-
-
 def _toml(value: object) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{key} = {_toml(each)}' for key, each in value.items())} }}"
+        return f"{{ {', '.join(f'{k} = {_toml(v)}' for k, v in value.items())} }}"
     if isinstance(value, str | bool):
         return json.dumps(value, ensure_ascii=False)
     return repr(value)
@@ -334,12 +334,11 @@ def stored_law(law: Law) -> Document:
 def restored_law(stored: Document) -> Law:
     """The law of `stored_law`, also once it was JSON."""
     law = parse_law(stored["text"], stored["name"])
-    held = dict(stored.get("held", {}))
-    law = replace(law, held=held, left_out=tuple(stored.get("left_out", ())), role=stored["role"])
+    held, left_out = dict(stored.get("held", {})), tuple(stored.get("left_out", ()))
+    law = replace(law, held=held, left_out=left_out, role=stored["role"])
     law = law.taking(*(kind for kind in STEPS if kind.called_by and stored.get(kind.name)))
     departure = law.step(Departure)
     if departure is None or not stored["bases"]:
         return law
-    bases = as_tuples(stored["bases"])
-    bases = Bases(**bases | {"law": load_law(bases["law"])})
-    return law.with_steps(replace(departure, bases=bases))
+    bases = as_tuples(stored["bases"]) | {"law": load_law(stored["bases"]["law"])}
+    return law.with_steps(replace(departure, bases=Bases(**bases)))

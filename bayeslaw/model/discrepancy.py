@@ -28,14 +28,11 @@ from bayeslaw.tables.table import Rows
 class Discrepancy(ABC):
     """A deviation of the true loss from a law; subclasses are frozen dataclasses."""
 
-    kind: ClassVar[str] = ""
-    """Its name."""
-    words: ClassVar[str] = ""
-    """What it is, for reports."""
-    size_effects: ClassVar[bool] = True
-    """Whether ``effects="auto"`` adds random effects of model size."""
+    kind: ClassVar[str] = ""  #: Its name.
+    words: ClassVar[str] = ""  #: What it is, for reports.
+    size_effects: ClassVar[bool] = True  #: Whether ``effects="auto"`` adds those of model size.
+    #: Priors of the standard deviations of random effects beside it, where the law states none.
     effect_priors: ClassVar[Mapping[str, Prior]] = {}
-    """Priors of the standard deviations of random effects beside it, where the law states none."""
 
     @abstractmethod
     def apply(self, law: Law) -> Law:

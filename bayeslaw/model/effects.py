@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.common.arrays import Bools, Floats, Strings
+from bayeslaw.common.arrays import Bools, Floats, Ints, Strings
 from bayeslaw.common.errors import LawError, TableError, unknown
 from bayeslaw.laws.priors import GROUP_SD, NOISE, Prior
 from bayeslaw.tables.validation import label_texts, whole
@@ -111,19 +111,18 @@ def choose(
             and not any(_same(of_rows, finer) for finer in list(groups.values())[place + 1 :])
         )
     names = effects.split(",") if isinstance(effects, str) else effects
-    asked = tuple(each.strip() for each in names)
-    for each in asked:
-        if each in ("loss", "tokens"):
-            raise LawError(f"{name}: {each!r} is no label, so no effect; name another column.")
-        if each in GROUP_LEVELS and GROUP_LEVELS[each].column not in frame:
-            raise TableError(
-                f"{name}: no column {GROUP_LEVELS[each].column!r} for the effect; add it or "
-                "drop it."
-            )
-        if each not in GROUP_LEVELS and each not in frame:
-            raise LawError(unknown("effect", each, ("auto", "none", *GROUP_LEVELS, *frame.columns)))
-    columns = [each for each in dict.fromkeys(asked) if each not in GROUP_LEVELS]
-    return (*(each for each in GROUP_LEVELS if each in asked), *columns)
+    asked = tuple(name.strip() for name in names)
+    for effect in asked:
+        if effect in ("loss", "tokens"):
+            raise LawError(f"{name}: {effect!r} is no label, so no effect; name another column.")
+        if level(effect).column not in frame:
+            if effect in GROUP_LEVELS:
+                column = GROUP_LEVELS[effect].column
+                raise TableError(f"{name}: no column {column!r} for the effect; add it or drop it.")
+            valid = ("auto", "none", *GROUP_LEVELS, *frame.columns)
+            raise LawError(unknown("effect", effect, valid))
+    columns = [effect for effect in dict.fromkeys(asked) if effect not in GROUP_LEVELS]
+    return (*(effect for effect in GROUP_LEVELS if effect in asked), *columns)
 
 
 def _same(one: Strings, two: Strings) -> bool:
@@ -167,14 +166,12 @@ def draw(
     """
     total = np.zeros((draws.sizes["chain"] * draws.sizes["draw"], len(frame)))
     for name in levels:
-        of_rows = labels(frame, name, draws[name].values)
-        groups, index = np.unique(of_rows, return_inverse=True)
-        values, known = _fitted(draws, name, groups, training)
+        values, fitted, index = _groups(draws, name, frame, training)
         if level(name).latent:
             values[:] = 0.0
         if rng is not None:
             tau = draws[f"tau_{name}"].values.reshape(-1, 1)
-            values = np.where(known, values, tau * rng.standard_normal(values.shape))
+            values = np.where(fitted, values, tau * rng.standard_normal(values.shape))
         total += values[:, index]
     return total
 
@@ -184,9 +181,8 @@ def latent_effects(draws: xr.Dataset, levels: Sequence[str], frame: pd.DataFrame
     total = np.zeros((draws.sizes["chain"] * draws.sizes["draw"], len(frame)))
     for name in levels:
         if level(name).latent:
-            of_rows = labels(frame, name, draws[name].values)
-            groups, index = np.unique(of_rows, return_inverse=True)
-            total += _fitted(draws, name, groups)[0][:, index]
+            values, _, index = _groups(draws, name, frame)
+            total += values[:, index]
     return total
 
 
@@ -197,14 +193,16 @@ def is_fitted(draws: xr.Dataset, name: str, frame: pd.DataFrame) -> Bools:
     return np.isin(of_rows, known) & ~unlabelled(of_rows)
 
 
-def _fitted(
-    draws: xr.Dataset, name: str, groups: Strings, training: bool = False
-) -> tuple[Floats, Bools]:
-    """Effects of groups, shape (draws, groups), zero for new ones, and which were fitted."""
+def _groups(
+    draws: xr.Dataset, name: str, frame: pd.DataFrame, training: bool = False
+) -> tuple[Floats, Bools, Ints]:
+    """Effects of the rows' groups, (draws, groups), zero for new ones; which were fitted; rows'."""
+    of_rows = labels(frame, name, draws[name].values)
+    groups, index = np.unique(of_rows, return_inverse=True)
     effects = draws[f"{name}_effect"].transpose("chain", "draw", name)
     flat = effects.values.reshape(-1, effects.sizes[name])
-    place = dict(zip(effects[name].values, range(flat.shape[1]), strict=True))
-    known = np.array([g in place for g in groups]) & (training | ~unlabelled(groups))
+    place = {group: k for k, group in enumerate(effects[name].values)}
+    fitted = np.array([g in place for g in groups]) & (training | ~unlabelled(groups))
     values = np.zeros((len(flat), len(groups)))
-    values[:, known] = flat[:, [place[g] for g in groups[known]]]
-    return values, known
+    values[:, fitted] = flat[:, [place[g] for g in groups[fitted]]]
+    return values, fitted, index

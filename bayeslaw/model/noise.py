@@ -42,14 +42,11 @@ OBSERVED = "log_loss"
 class Likelihood(ABC):
     """A density of measured log loss; subclasses are frozen dataclasses."""
 
-    kind: ClassVar[str] = ""
-    """Its name."""
-    words: ClassVar[str] = ""
-    """What it is, for reports."""
+    kind: ClassVar[str] = ""  #: Its name.
+    words: ClassVar[str] = ""  #: What it is, for reports.
+    #: Sampled variables beside ``sigma``, each with the name of its prior in `Spec.priors`.
     parameters: ClassVar[Mapping[str, str]] = {}
-    """Sampled variables beside ``sigma``, each with the name of its prior in `Spec.priors`."""
-    priors: ClassVar[Mapping[str, Prior]] = {}
-    """Default priors that no law file states."""
+    priors: ClassVar[Mapping[str, Prior]] = {}  #: Default priors that no law file states.
 
     @abstractmethod
     def log_density[A: Array](self, residual: A, sigma: Array, q: Values, xp: Namespace = F) -> A:
