@@ -175,7 +175,8 @@ class Term:
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
         """Covariates that each exponent acts along: those that it is multiplied by."""
         along: dict[str, tuple[str, ...]] = {}
-        for name, covariates in _partners(_tree(self.log), self.own):
+        tree = _tree(self.log)
+        for name, covariates in _partners(tree, self.own, _within(tree, self.own)):
             along[name] = tuple(dict.fromkeys(along.get(name, ()) + covariates))
         along[self.leading] = self.covariates[:1]
         return {name: along[name] or self.covariates for name in self.exponents}
@@ -304,9 +305,10 @@ class Term:
         >>> Term("F", "slope_F", "-eta*log(P) - phi*log(N)").without(["phi"]).log
         '-eta * log(P)'
         """
-        tree = _Zeros(names).visit(_tree(self.log)) if names else _tree(self.log)
+        if not names:
+            return self
         gate = "" if {*names} & {*(self.gated or ())} else self.gate
-        return replace(self, log=ast.unparse(tree), gate=gate) if names else self
+        return replace(self, log=ast.unparse(_Zeros(names).visit(_tree(self.log))), gate=gate)
 
     def latex(self) -> str:
         over: list[str] = []
@@ -468,8 +470,7 @@ def _epsilon(node: ast.AST) -> float | None:
 def _names_of(text: str, own: tuple[Covariate, ...]) -> list[str]:
     """Names in a formula, in the order in which they are written."""
     _parsed(text, own=own)
-    names = [node for node in ast.walk(_tree(text)) if isinstance(node, ast.Name)]
-    return list(dict.fromkeys(n.id for n in sorted(names, key=lambda n: (n.lineno, n.col_offset))))
+    return list(dict.fromkeys(name for name, _ in _partners(_tree(text), own, ())))
 
 
 def _parameters(text: str, own: tuple[Covariate, ...]) -> list[str]:
@@ -477,33 +478,32 @@ def _parameters(text: str, own: tuple[Covariate, ...]) -> list[str]:
     return [name for name in _names_of(text, own) if name not in taken]
 
 
-def _partners(node: ast.AST, own: tuple[Covariate, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Each name of a formula, with the covariates of the product or function that it stands in."""
+def _partners(
+    node: ast.expr, own: tuple[Covariate, ...], product: tuple[str, ...]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each name of a formula, with the covariates of the product or function that it stands in.
 
-    def within(node: ast.AST) -> tuple[str, ...]:
-        names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-        return tuple(c for letter, c in _letters(own).items() if letter in names)
+    `product` are the covariates of the product that the node is, or is a factor of.
+    """
+    match node:
+        case ast.Name(id=name):
+            yield name, product
+        case ast.UnaryOp(operand=operand):
+            yield from _partners(operand, own, product)
+        case ast.BinOp(left=left, right=right):
+            for side in (left, right):
+                yield from _partners(side, own, _within(side, own) if _sum(node) else product)
+        case ast.Call(args=arguments):
+            inside = _within(node, own)
+            for argument in arguments:
+                for name, along in _partners(argument, own, _within(argument, own)):
+                    yield name, along or inside
 
-    product = node
-    while isinstance(node, ast.UnaryOp):
-        node = node.operand
-    if isinstance(node, ast.Call) or _sum(node):
-        inside = within(node) if isinstance(node, ast.Call) else ()
-        for child in ast.iter_child_nodes(node):
-            yield from ((name, along or inside) for name, along in _partners(child, own))
-        return
-    along = within(product)
-    factors = [node]
-    while factors:
-        match factors.pop():
-            case ast.Name(id=name):
-                yield name, along
-            case ast.UnaryOp(operand=operand):
-                factors.append(operand)
-            case ast.BinOp(left=left, right=right) as each if not _sum(each):
-                factors += [left, right]
-            case other:
-                yield from _partners(other, own) if other is not node else ()
+
+def _within(node: ast.expr, own: tuple[Covariate, ...]) -> tuple[str, ...]:
+    """Covariates whose symbols an expression has."""
+    names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return tuple(c for letter, c in _letters(own).items() if letter in names)
 
 
 def _sum(node: ast.AST) -> bool:
