@@ -106,7 +106,7 @@ def test_bounds_as_published():
     """They are those of the Huber fit, and do not change the model."""
     law = load_law("form3")
     published = {name: row.published for name, row in law.by_symbol.items() if row.published}
-    assert (law.bounds["lambda_"], published) == ((0, 1), {"lambda_": (0, np.inf)})
+    assert (law.by_symbol["lambda_"].bounds, published) == ((0, 1), {"lambda_": (0, np.inf)})
     other = replace(law.by_symbol["lambda_"], published=None)
     assert replace(law, by_symbol=law.by_symbol | {"lambda_": other}).identity == law.identity
 

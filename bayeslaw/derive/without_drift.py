@@ -49,7 +49,7 @@ def without_drift(fit: Posterior, draws: Ints) -> Callable[[Rows], Floats]:
     p = {name: v[draws] for name, v in law.amounts(fit.values(), fit.at).items()}
     terms = [n for term in law.terms for n in (term.coefficient, *term.exponents)]
     names = ["E", *dict.fromkeys(terms)]
-    bounds = np.array([law.bounds[name] for name in names])
+    bounds = np.array([law.by_symbol[name].bounds for name in names])
     logged = bounds[:, 0] >= 0  # their logs move
     p |= {n: np.maximum(p[n], LEAST) for n in ("E", *law.coefficients)}
     with np.errstate(divide="ignore"):

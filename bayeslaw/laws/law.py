@@ -161,11 +161,6 @@ class Law:
         return {r.prior_name or r.local: r.prior for r in rows if r.prior} | {**self.noise}
 
     @cached_property
-    def bounds(self) -> dict[str, tuple[float, float]]:
-        """Range of each parameter in paper coordinates; priors lie inside."""
-        return {name: row.bounds for name, row in self.by_symbol.items()}
-
-    @cached_property
     def prior_bounds(self) -> dict[str, tuple[float, float]]:
         """Range of each quantity that has a prior."""
         bounds = {r.local: r.of_local or r.bounds for r in self.by_symbol.values()}
@@ -221,8 +216,9 @@ class Law:
         for term, keys in zip(self.terms, stated["terms"], strict=True):
             own = [(row.name, row.logged) for row in keys.pop("own") and term.own]
             keys |= {"own": own} if own else {}
+        bounds = {name: row.bounds for name, row in self.by_symbol.items()}
         stated |= {"priors": {name: asdict(prior) for name, prior in self.priors.items()}}
-        stated |= {"bounds": self.bounds, "steps": [repr(step) for step in self.steps]}
+        stated |= {"bounds": bounds, "steps": [repr(step) for step in self.steps]}
         return digest(stated | ({"held": dict(self.held)} if self.held else {}))
 
     @cached_property

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import ClassVar, Self
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 import pandas as pd
@@ -49,8 +49,17 @@ KAPPA = "kappa"
 
 # -- bases -----------------------------------------------------------------------------------------
 
-type LossLaw = Untyped
-"""The bases' law, of N and D alone: a `Law`, whose module imports this one."""
+
+class LossLaw(Protocol):
+    """The bases' law, of N and D alone: a `Law`, whose module imports this one."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def parameters(self) -> tuple[str, ...]: ...
+    def covariates(self, rows: Rows, /) -> dict[str, Floats]: ...
+    def loss(self, p: Values, x: Values, /) -> Floats: ...
+    def gradient(self, p: Values, x: Values, /) -> dict[str, Floats]: ...
 
 
 @dataclass(frozen=True)
@@ -77,10 +86,7 @@ class Bases:
         Without labels, a row's base is the known one of its N and P, if there is only one. `noise`,
         of shape (2, ..., rows), are deviations from the laws where losses are not known.
         """
-        measured, x = (
-            np.log(self._losses(frame)),
-            self.law.covariates(Rows(total_tokens(frame))),
-        )
+        measured, x = np.log(self._losses(frame)), self.law.covariates(Rows(total_tokens(frame)))
         expected = np.log([self.law.loss(self.parameters[column], x) for column in BASE_LOSSES])
         drawn = expected if noise is None else expected + np.moveaxis(noise, 0, -2)
         logs = np.where(np.isnan(measured), drawn, measured)
@@ -94,8 +100,7 @@ class Bases:
         """
         names = frame["params"].astype(str) + "/" + frame["ptpp"].astype(str)
         if "base" in frame:
-            base = label_texts(frame["base"])
-            names = base.where(base.notna(), names)
+            names = label_texts(frame["base"]).fillna(names)
         group, labels = pd.factorize(names)
         effects = [
             np.random.default_rng([*seed, zlib.crc32(label.encode())]).multivariate_normal(
@@ -114,13 +119,13 @@ class Bases:
 
     def _losses(self, frame: pd.DataFrame) -> Floats:
         """Both losses of each row's base, NaN where they are not known, shape (2, rows)."""
-        known = pd.DataFrame.from_dict(dict(self.known), orient="index", columns=BASE_COLUMNS)
-        alone = known.drop_duplicates(["params", "ptpp"], keep=False)
-        at = pd.MultiIndex.from_frame(frame[["params", "ptpp"]].astype(float))
-        losses = alone.set_index(["params", "ptpp"]).reindex(at).to_numpy(float, copy=True)
+        bases = pd.DataFrame.from_dict(dict(self.known), orient="index", columns=BASE_COLUMNS)
+        alone = bases.drop_duplicates(["params", "ptpp"], keep=False)
+        models = pd.MultiIndex.from_frame(frame[["params", "ptpp"]].astype(float))
+        losses = alone.set_index(["params", "ptpp"]).reindex(models).to_numpy(float, copy=True)
         if "base" in frame:
             base = label_texts(frame["base"])
-            of_labels = known.reindex(base)[list(BASE_LOSSES)].to_numpy(float)
+            of_labels = bases.reindex(base)[list(BASE_LOSSES)].to_numpy(float)
             losses = np.where(base.isna().to_numpy()[:, None], losses, of_labels)
         for i, column in enumerate(BASE_LOSSES):
             if column in frame:
@@ -219,8 +224,8 @@ class Step(ABC):
 
 def total(parts: Values) -> Array:
     """The loss of floor and terms, or of what steps made of them."""
-    floor, *others = parts.values()
-    return floor + sum(others) if others else floor
+    floor, *terms = parts.values()
+    return floor + sum(terms) if terms else floor
 
 
 @dataclass(frozen=True)
@@ -337,7 +342,7 @@ class Departure(Step):
         start = xp.exp(x["start"] + rise)
         # The share of the way still to go is a part too: by its log, the loss has this derivative.
         gap, factor_left = left * (start - factor * core), factor * (1 - left)
-        by = {name: each * factor_left for name, each in loss[1].items()}
+        by = {name: slope * factor_left for name, slope in loss[1].items()}
         return {"": core * factor_left + start * left}, {**by, START: gap, CORE: core * factor_left}
 
     def factor(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
@@ -391,7 +396,7 @@ class Factor(Step, Deviation):
 
     def act(self, loss: Loss, p: Values, x: Values, at: Values, xp: Namespace) -> Loss:
         factor = self.factor(p, x, at, xp)
-        return {"": total(loss[0]) * factor}, {n: each * factor for n, each in loss[1].items()}
+        return {"": total(loss[0]) * factor}, {n: slope * factor for n, slope in loss[1].items()}
 
 
 @dataclass(frozen=True)
@@ -491,8 +496,12 @@ class Repetition(Step):
     def covariates(self, frame: pd.DataFrame, token_unit: float) -> dict[str, Floats]:
         if UNIQUE not in frame:
             return {"unique": np.full(len(frame), math.inf)}
+        # New data are a share 1 - r of all tokens.
         replay = frame["replay"].to_numpy(float) if "replay" in frame else np.zeros(len(frame))
-        return {"unique": until_repeated(frame[UNIQUE].to_numpy(float) / token_unit, replay)}
+        with np.errstate(divide="ignore"):
+            return {
+                "unique": np.log(frame[UNIQUE].to_numpy(float) / token_unit) - np.log1p(-replay)
+            }
 
     def effective[A: Array](self, p: Values, x: Named[A], xp: Namespace) -> Named[A]:
         if "unique" not in x:
@@ -501,8 +510,8 @@ class Repetition(Step):
         again = xp.exp(x["tokens"] - unique) - 1
         rate = p[REPEATS] + LEAST_REPEATS
         tokens = unique + xp.log1p(rate * (1 - xp.exp(-again / rate)))
-        others = {name: values for name, values in x.items() if name != "unique"}
-        return {**others, "seen": x["tokens"], "tokens": tokens}
+        rest = {name: values for name, values in x.items() if name != "unique"}
+        return {**rest, "seen": x["tokens"], "tokens": tokens}
 
     def latex(self, parts: dict[str, str]) -> dict[str, str]:
         worth = r"D = U + U R_D^{*} \left(1 - e^{-(D_{\mathrm{seen}}/U - 1)/R_D^{*}}\right)"
@@ -520,12 +529,6 @@ def completed(frames: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
     """The frames, each with all columns of `ABSENT` that any of them has."""
     used = {c: value for c, value in ABSENT.items() if any(c in frame for frame in frames)}
     return [f.assign(**{c: value for c, value in used.items() if c not in f}) for f in frames]
-
-
-def until_repeated(unique: float | Floats, replay: float | Floats) -> Floats:
-    """Log of the tokens until new data repeat, which are a share ``1 - replay`` of all tokens."""
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(unique) - np.log1p(-np.asarray(replay, float)))
 
 
 def epochs(tokens: float, replay: float, unique: float) -> float:
