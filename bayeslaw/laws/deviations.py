@@ -7,13 +7,13 @@ added as it is.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bayeslaw.common.arrays import Array, Floats, Namespace, Untyped
-from bayeslaw.laws.terms import Values
+from bayeslaw.laws.terms import Values, column_of
 
 WHOLE, START, CORE = "", "start", "core"
 """What deviates, if it is no term: the whole loss, the part of the start loss that is left, or the
@@ -40,6 +40,10 @@ class Deviation(ABC):
     @abstractmethod
     def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         """Columns times weights; arguments are those of `Term.log_ratio`."""
+
+    def without(self, held: Collection[str]) -> "Deviation | None":
+        """The part of it along columns of a table that are not `held`."""
+        return self
 
 
 class Linear(Deviation):
@@ -70,6 +74,14 @@ class Polynomial(Linear):
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
         return {name: tuple(dict.fromkeys(along)) for name, along in self.coefficients.items()}
+
+    def without(self, held: Collection[str]) -> "Polynomial | None":
+        varying = {
+            name: along
+            for name, along in self.coefficients.items()
+            if not {*map(column_of, along)} & {*held}
+        }
+        return replace(self, coefficients=varying) if varying else None
 
     def column(self, name: str, x: Values, at: Values, xp: Namespace = np) -> Array:
         along = self.coefficients[name]
@@ -151,6 +163,9 @@ class Walk(Deviation):
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
         return {self.scale: tuple(c for c in (self.along, self.over, self.times) if c)}
+
+    def without(self, held: Collection[str]) -> "Walk | None":
+        return None if {column_of(self.along), column_of(self.times)} & {*held} else self
 
     def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Untyped:
         if self.steps not in p:

@@ -262,12 +262,13 @@ class Law:
         return replace(self, deviations=(), steps=tuple(s for s in self.steps if not s.added))
 
     def deviating(self, deviations: Sequence[Deviation], priors: Mapping[str, Prior]) -> "Law":
-        """The law with deviations of its log loss, and with priors of parameters that these have.
+        """The law with deviations of its log loss along what varies, and priors of parameters.
 
         The bounds of a parameter are the support of its prior.
         """
         rows = {n: Parameter(n, n, prior=p, bounds=p.support) for n, p in priors.items()}
-        return replace(self, deviations=tuple(deviations), by_symbol={**self.by_symbol, **rows})
+        varying = tuple(v for d in deviations if (v := d.without(self.held)))
+        return replace(self, deviations=varying, by_symbol={**self.by_symbol, **rows})
 
     def with_steps(self, *steps: Step) -> "Law":
         """The law with steps, in place of those of the same kinds."""

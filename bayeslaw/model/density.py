@@ -111,8 +111,8 @@ class Density:
         plain(np.concatenate([parameters, np.zeros(self.size - size)]))
         count = len(self.program.outputs)
         rho, *shares = (self.program.read(plain.memory, k).ravel() for k in range(3, count))
-        found = kept(columns, np.array(shares)[of_block], rho, before, group, groups)
-        return self.copy(**found._asdict())
+        fixed = kept(columns, np.array(shares)[of_block], rho, before, group, groups)
+        return self.copy(**fixed._asdict())
 
     def variables(self, points: Floats) -> dict[str, Floats]:
         """Draws by name, of points of `expand`, shape (chains, draws, coordinates)."""
@@ -171,12 +171,12 @@ class _Builder:
         if not self.weights:  # one without effect, so that there is a block
             self.add(np.zeros((1, self.count)), 1.0, 1.0, [Weight("")])
         sizes = {"eps": self.weights, "eps of level": self.level[2], "effects": self.effects}
-        inputs = {name: tape.input(name, len(each)) for name, each in sizes.items() if each}
+        inputs = {name: tape.input(name, len(of)) for name, of in sizes.items() if of}
         r = tape.constant(data.observed) - log_loss
         effects = inputs.get("effects")
-        for scale, place in self.others:
-            r = r - scale * gather(inputs["effects"], tape.index(place, len(self.effects)))
         if effects is not None:
+            for scale, index in self.others:
+                r = r - scale * gather(effects, tape.index(index, len(self.effects)))
             total = total - 0.5 * F.sum(effects * effects)
         weights, of_level, errors, jacobian = self.whiten(
             r, inputs["eps"], inputs.get("eps of level")
@@ -242,8 +242,8 @@ class _Builder:
         weights, effects, log = whitened(gram, with_r, typical, w, eps, groups)
         moved, first, errors = scales * weights, 0, r
         for (share, _), own in zip(self.blocks, columns, strict=True):
-            part = moved.view(first, (1, own.shape[0]))
-            errors = errors - share * (part @ own)
+            of_block = moved.view(first, (1, own.shape[0]))
+            errors = errors - share * (of_block @ own)
             first += own.shape[0]
         if effects is not None:
             errors = errors - tau * gather(effects, index)
@@ -277,7 +277,7 @@ class _Builder:
     def law(self) -> Node:
         """Log loss of the law, to which coefficients that are no weights are added."""
         data, at, q = self.data, self.data.at, self.q
-        law, known = data.law, data.law.of_deviations(data.x)
+        law, typical = data.law, data.law.of_deviations(data.x)
         x = {name: self.tape.constant(data.x[name]) for name in law.covariate_names}
         # At zero: their columns follow as weights, in which the log loss is linear.
         p = law.amounts(q | dict.fromkeys(normal_coefficients(data.spec), self.node(0.0)), at, F)
@@ -285,16 +285,17 @@ class _Builder:
         loss, shares = replace(law, steps=steps).stated(p, x, at, F)
         log_loss: Node = F.log(loss)
         seen = law.of_deviations(x, F)
-        for each in law.deviations:
-            share: Untyped = 1.0 if each.of == WHOLE else shares[each.of]
-            if isinstance(each, Walk):
-                columns = each.sd * np.asarray(each.columns(known, at))
-                weights = [Weight(each.steps, vector=True)] * len(columns)
-                self.add(columns, share, q[each.scale], weights)
-            elif isinstance(each, Linear):
-                log_loss = log_loss + self.linear(each, each.parameters, known, share)
+        for deviation in law.deviations:
+            share: Untyped = 1.0 if deviation.of == WHOLE else shares[deviation.of]
+            if isinstance(deviation, Walk):
+                columns = deviation.sd * np.asarray(deviation.columns(typical, at))
+                weights = [Weight(deviation.steps, vector=True)] * len(columns)
+                self.add(columns, share, q[deviation.scale], weights)
+            elif isinstance(deviation, Linear):
+                added = self.linear(deviation, deviation.parameters, typical, share)
+                log_loss = log_loss + added
             else:
-                log_loss = log_loss + share * each.value(q, seen, at, F)
+                log_loss = log_loss + share * deviation.value(q, seen, at, F)
         for step in law.steps:
             if isinstance(step, Linear):
                 log_loss = log_loss + self.linear(step, step.local, data.x, 1.0)

@@ -6,7 +6,7 @@ as a whole (`bayeslaw.laws.deviations`).
 
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from typing import ClassVar
@@ -73,26 +73,6 @@ def _longer(steps: Floats, count: int, name: str, seed: int) -> Floats:
     size = len(steps), 1, 1
     new = [np.random.default_rng([place, seed]).standard_normal(size) for place in places]
     return np.concatenate([steps, *new], axis=-1)
-
-
-def deviating(law: Law, deviations: Sequence[Deviation], priors: Mapping[str, Prior]) -> Law:
-    """The law with deviations along what varies, and with the priors of their parameters."""
-    kept = [d for d in (_varying(deviation, law) for deviation in deviations) if d]
-    return law.deviating(kept, priors)
-
-
-def _varying(deviation: Deviation, law: Law) -> Deviation | None:
-    """The part of a deviation along columns that the law does not hold."""
-
-    def varies(along: Sequence[str]) -> bool:
-        return not {column_of(c) for c in along if c} & law.held.keys()
-
-    if isinstance(deviation, Polynomial):
-        along = {name: c for name, c in deviation.coefficients.items() if varies(c)}
-        return replace(deviation, coefficients=along) if along else None
-    if isinstance(deviation, Walk) and not varies((deviation.along, deviation.times)):
-        return None
-    return deviation
 
 
 @dataclass(frozen=True)
@@ -165,22 +145,19 @@ class Curvature(Discrepancy):
             along: dict[str, tuple[str, ...]] = {}
             # A square of log (r + epsilon) would be huge where there is no replay.
             if lead != "barrier":
-                along[f"curve_{name}"] = lead, lead
-                scales[f"curve_{name}"] = self.own
-            others = (*CROSSED[lead], *_own(law)) if lead == "tokens" else CROSSED.get(lead, ())
-            for other in others:
+                along[f"curve_{name}"], scales[f"curve_{name}"] = (lead, lead), self.own
+            for other in (*CROSSED.get(lead, ()), *(_own(law) if lead == "tokens" else ())):
                 if other in law.columns:
-                    along[f"cross_{name}{symbol_of(other)}"] = other, lead
-                    scales[f"cross_{name}{symbol_of(other)}"] = self.crossed
+                    cross = f"cross_{name}{symbol_of(other)}"
+                    along[cross], scales[cross] = (other, lead), self.crossed
             if lead == "barrier" or term.power_along("replay")[1] > 0:
-                along[f"tilt_{name}r"] = ("share",)
-                scales[f"tilt_{name}r"] = self.tilt
+                along[f"tilt_{name}r"], scales[f"tilt_{name}r"] = ("share",), self.tilt
             deviations.append(Polynomial(name, along))
         if drifts := _drifts(law):
             deviations.append(Polynomial(WHOLE, drifts))
             scales |= dict.fromkeys(drifts, self.drift)
         priors = {name: Prior("Normal", mu=0, sigma=sd) for name, sd in scales.items()}
-        return deviating(law, deviations, priors)
+        return law.deviating(deviations, priors)
 
 
 CURVATURE = Prior("Normal", mu=0, sigma=0.1)
@@ -222,10 +199,10 @@ class WalkingExponents(Discrepancy):
         leads = {term.coefficient: term.covariates[0] for term in law.terms}
         for name, lead in leads.items():
             other = "tokens" if lead == "params" else "params"
-            for along, times, sd in ((lead, "", self.spread), (other, lead, self.crossed)):
-                steps = f"walk_{name}{SYMBOLS[along]}"
-                walk = Walk(name, steps, "walk_scale", along, times, sd, self.spacing)
-                deviations.append(walk)
+            deviations += [
+                Walk(name, f"walk_{name}{SYMBOLS[c]}", "walk_scale", c, times, sd, self.spacing)
+                for c, times, sd in ((lead, "", self.spread), (other, lead, self.crossed))
+            ]
             if lead == "tokens":
                 deviations.append(Polynomial(name, {f"cross_{name}N": ("params", "tokens")}))
                 priors[f"cross_{name}N"] = CURVATURE
@@ -233,7 +210,7 @@ class WalkingExponents(Discrepancy):
             covariates = {term.coefficient: term.covariates for term in law.terms}
             law = law.with_steps(Coupling(covariates, added=True))
             priors[KAPPA] = COUPLING_PRIOR
-        return deviating(law, deviations, priors)
+        return law.deviating(deviations, priors)
 
     def suits(self, law: Law) -> bool:
         """Whether the law is a power of N and one of D, or one of them where the other is held."""
@@ -264,7 +241,7 @@ class Trend(WalkingExponents):
             replace(d, correlation=self.correlation) if isinstance(d, Walk) else d
             for d in law.deviations
         ]
-        return deviating(law, trending, {"walk_scale": TREND_SCALE})
+        return law.deviating(trending, {"walk_scale": TREND_SCALE})
 
 
 POLYNOMIAL_COVARIATES = ("params", "ptpp", "tokens", "mixed")
@@ -309,19 +286,13 @@ class Adaptation(Discrepancy):
     }
 
     def apply(self, law: Law) -> Law:
-        known = [c for c in POLYNOMIAL_COVARIATES if column_of(c) in law.columns]
-        known += _own(law)
+        logs = [c for c in POLYNOMIAL_COVARIATES if column_of(c) in law.columns] + _own(law)
         # The square of log D is left to the walk along D/N.
-        pairs = [p for p in combinations_with_replacement(known, 2) if p != ("tokens", "tokens")]
-        along = {f"poly_{symbol_of(one)}{symbol_of(other)}": (one, other) for one, other in pairs}
-        priors = {
-            name: Prior(
-                "Normal",
-                mu=0,
-                sigma=self.scale if one != other else {"mixed": self.share}.get(one, self.square),
-            )
-            for name, (one, other) in along.items()
-        }
+        pairs = [p for p in combinations_with_replacement(logs, 2) if p != ("tokens", "tokens")]
+        along = {f"poly_{''.join(map(symbol_of, pair))}": pair for pair in pairs}
+        scales = {pair: self.square if len({*pair}) == 1 else self.scale for pair in pairs}
+        scales |= {("mixed", "mixed"): self.share}
+        priors = {n: Prior("Normal", mu=0, sigma=scales[pair]) for n, pair in along.items()}
         over = "params" if "params" in law.columns else ""
         walking = [*_led_by_tokens(law), *([START] if law.step(Departure) else [])]
         walks = [
@@ -337,9 +308,9 @@ class Adaptation(Discrepancy):
             ]
         priors |= {"walk_scale": ADAPTATION_WALK} if walks else {}
         in_share = {name: pair for name, pair in along.items() if "mixed" in pair}
-        others = {name: pair for name, pair in along.items() if "mixed" not in pair}
-        polynomials = [Polynomial(self.products, others), Polynomial(WHOLE, in_share)]
-        return deviating(law, [*polynomials, *walks], priors)
+        apart = {name: pair for name, pair in along.items() if "mixed" not in pair}
+        polynomials = [Polynomial(self.products, apart), Polynomial(WHOLE, in_share)]
+        return law.deviating([*polynomials, *walks], priors)
 
     def suits(self, law: Law) -> bool:
         """Whether a term of the law is led by D, or the loss departs from a base's."""
@@ -374,8 +345,8 @@ def _led_by_tokens(law: Law) -> list[str]:
 
 
 DISCREPANCIES: dict[str, type[Discrepancy]] = {
-    each.kind: each
-    for each in (NoDiscrepancy, WalkingExponents, Trend, Adaptation, FromBase, Curvature)
+    kind.kind: kind
+    for kind in (NoDiscrepancy, WalkingExponents, Trend, Adaptation, FromBase, Curvature)
 }
 
 
@@ -386,10 +357,8 @@ def make_discrepancy(discrepancy: str | Discrepancy, law: Law) -> Discrepancy:
     start from the base's loss and for others with a power led by D, and curvature for the rest.
     """
     if discrepancy == AUTO:
-        suited = (
-            each for each in (WalkingExponents(), FromBase(), Adaptation()) if each.suits(law)
-        )
-        return next(suited, Curvature())
+        kinds = (WalkingExponents(), FromBase(), Adaptation())
+        return next((kind for kind in kinds if kind.suits(law)), Curvature())
     if isinstance(discrepancy, str):
         return kind_of(Discrepancy, DISCREPANCIES, discrepancy)()
     return discrepancy

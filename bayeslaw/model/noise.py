@@ -250,7 +250,7 @@ class Skewed(StudentT):
 
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {
-    each.kind: each for each in (StudentT, Normal, Huber, Skewed)
+    kind.kind: kind for kind in (StudentT, Normal, Huber, Skewed)
 }
 
 
