@@ -186,7 +186,7 @@ def fit_map(
     law = for_table(load_law(law), table)
     spec = make_spec(law, priors=priors, likelihood=likelihood, delta=delta)
     # A Huber likelihood given as an object has a threshold of its own.
-    threshold = spec.delta if isinstance(spec.likelihood, Huber) else delta
+    threshold = spec.likelihood.delta if isinstance(spec.likelihood, Huber) else delta
     from bayeslaw.inference.modes import mode_of  # with Numba
 
     return mode_of(spec, table, delta=threshold, seed=seed)

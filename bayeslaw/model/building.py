@@ -1,11 +1,9 @@
 """The PyMC model of a specification."""
 
-from collections.abc import Callable, Mapping
-
 import numpy as np
 
 from bayeslaw.common.arrays import Model, Untyped
-from bayeslaw.laws.priors import FLOOR, Prior
+from bayeslaw.laws.priors import FLOOR
 from bayeslaw.model.noise import LENGTH, innovations
 from bayeslaw.model.spec import Data
 
@@ -22,12 +20,19 @@ def build(data: Data) -> Model:
     import pytensor.tensor as pt
 
     spec, law, priors, at = data.spec, data.law, data.spec.priors, data.at
+
+    def loss(terms: Untyped, size: Untyped) -> Untyped:
+        """The loss at the reference point by the prior of the floor, given the terms' sum."""
+        if FLOOR in priors:
+            return terms / (1.0 - priors[FLOOR].dist())
+        return terms + priors["E"].dist()
+
     with pm.Model(coords={"row": np.arange(len(data))}) as model:
         q = {name: priors[name].rv(name) for name in law.coordinates if name != "L_ref"}
         # With L_ref at zero, E is minus the sum of the terms.
         terms = law.amounts({**q, "L_ref": 0.0}, at, pt)
         # L_ref has no prior of its own: it follows from that of the floor and from the terms.
-        q["L_ref"] = pm.CustomDist("L_ref", -terms["E"], dist=_loss_of(priors))
+        q["L_ref"] = pm.CustomDist("L_ref", -terms["E"], dist=loss)
         for walk in law.walks:
             assert walk.knots
             knots = f"{walk.steps}_knot"
@@ -55,14 +60,3 @@ def build(data: Data) -> Model:
             mu = observed - innovation
         spec.likelihood.observe(mu, sigma, of_likelihood, observed, "row")
     return model
-
-
-def _loss_of(priors: Mapping[str, Prior]) -> Callable[[Untyped, Untyped], Untyped]:
-    """The loss at the reference point, given the sum of the terms, by the prior of the floor."""
-
-    def loss(terms: Untyped, size: Untyped) -> Untyped:
-        if FLOOR in priors:
-            return terms / (1.0 - priors[FLOOR].dist())
-        return terms + priors["E"].dist()
-
-    return loss

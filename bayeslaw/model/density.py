@@ -341,12 +341,8 @@ class _Builder:
                 self.level = np.asarray(index, np.int64), tau, weights
             elif whitened + len(labels) <= MAX_WHITENED:
                 whitened += len(labels)
-                self.add(_indicators(index, len(labels)), 1.0, tau, weights)
+                groups = np.equal.outer(np.arange(len(labels)), index) * 1.0
+                self.add(groups, 1.0, tau, weights)
             else:
                 self.others.append((tau, index + len(self.effects)))
                 self.effects += weights
-
-
-def _indicators(index: Ints, count: int) -> Floats:
-    """A column for each group, which is 1 in its rows and 0 elsewhere."""
-    return np.equal.outer(np.arange(count), index) * 1.0

@@ -21,7 +21,6 @@ from bayeslaw.model.noise import (
     LENGTH,
     LENGTH_PRIOR,
     LIKELIHOODS,
-    Huber,
     Likelihood,
     Order,
     make_likelihood,
@@ -61,17 +60,6 @@ class Spec:
     def identity(self) -> str:
         """Hash of everything that the model depends on, the same in every process."""
         return digest(self.arguments | {"law": self.law.identity})
-
-    @cached_property
-    def sampled(self) -> tuple[str, ...]:
-        """Names of the parameters that have priors: coordinates, noise, standard deviations."""
-        noise = ["sigma", *self.likelihood.parameters.values(), *[LENGTH] * (self.errors == "run")]
-        return (*self.law.coordinates, *noise, *(f"tau_{name}" for name in self.effects))
-
-    @property
-    def delta(self) -> float:
-        """Threshold of the Huber loss, in log loss: of a Huber likelihood, or the paper's."""
-        return self.likelihood.delta if isinstance(self.likelihood, Huber) else DELTA
 
 
 def spec_of(arguments: Document) -> Spec:
