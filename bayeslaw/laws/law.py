@@ -566,7 +566,7 @@ class Law:
     def floor(self, p: Values, x: Values, at: Values = ORIGIN) -> Floats:
         """Limit of `loss` as all terms vanish and adaptation never ends."""
         x = self.effective(p, x)
-        floor: Untyped = p["E"]
+        floor: Array = p["E"]
         for step in self.steps:
             floor = floor * step.factor(p, x, at, np)
         return np.asarray(floor)

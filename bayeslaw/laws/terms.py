@@ -378,22 +378,22 @@ def _letters(own: tuple[Covariate, ...]) -> dict[str, str]:
     return LETTERS | {row.name: row.name for row in own}
 
 
-def _read(node: ast.expr, tape: Tape, guarded: bool, own: tuple[Covariate, ...]) -> Untyped:
+def _read(node: ast.expr, tape: Tape, guarded: bool, own: tuple[Covariate, ...]) -> Node:
     """A node of the tape."""
     letters, plain = _letters(own), [row.name for row in own if not row.logged]
 
     def named(name: str) -> Node:
         return tape.inputs.get(name) or tape.input(name)
 
-    def read(part: ast.expr) -> Untyped:
-        return _read(part, tape, guarded, own)
+    def read(operand: ast.expr) -> Node:
+        return _read(operand, tape, guarded, own)
 
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             return tape.constant(value)
         case ast.Name(id=name):
             log = named(X + letters[name] if name in letters else name)
-            return F.exp(log) if name in letters and name not in plain else log
+            return _function("exp", log) if name in letters and name not in plain else log
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -read(operand)
         case ast.Call(func=ast.Name(id="log"), args=[argument]) if _epsilon(argument) is not None:
@@ -402,55 +402,54 @@ def _read(node: ast.expr, tape: Tape, guarded: bool, own: tuple[Covariate, ...])
         case ast.Call(func=ast.Name(id="max"), args=[u, ast.Constant()]) if not guarded:
             return read(u)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            one, two = map(read, (left, right))
-            return _applied(_OPERATORS[type(op)], one, two)
+            return _operator(_OPERATORS[type(op)], read(left), read(right))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
             if name not in FORMULA_FUNCTIONS:
                 raise ValueError(unknown("function", name, FORMULA_FUNCTIONS))
             if len(arguments) != (count := FORMULA_FUNCTIONS[name]):
                 many = f"{count} argument{'s' * (count > 1)}"
                 raise ValueError(f"{name} takes {many}, not {len(arguments)}.")
-            return _applied(name, *map(read, arguments))
+            return _function(name, *map(read, arguments))
     raise ValueError(
         f"cannot read {ast.unparse(node)!r}; a formula has numbers, names, + - * / **, and "
         f"{', '.join(FORMULA_FUNCTIONS)}."
     )
 
 
-def _applied(kind: str, a: Node, b: Node | None = None) -> Untyped:
-    """An operator or a function of nodes.
+def _function(name: str, *of: Node) -> Node:
+    if name == "log" and of[0].kind == EXP:
+        return of[0].first
+    if name == "sqrt":
+        return _operator("**", of[0], of[0].tape.constant(0.5))
+    value: Node = getattr(F, {"max": "maximum", "min": "minimum"}.get(name, name))(*of)
+    return value
+
+
+def _operator(operator: str, a: Node, b: Node) -> Node:
+    """An operator of nodes.
 
     A power of covariates is one exponential: D/(N*P) is exp(log D - (log N + log P)), which cannot
     overflow.
     """
-    match kind:
-        case "log":
-            return a.first if a.kind == EXP else F.log(a)
-        case "sqrt":
-            return _applied("**", a, a.tape.constant(0.5))
-        case "max" | "min":
-            return F.maximum(a, b) if kind == "max" else F.minimum(a, b)
-    if b is None:
-        return getattr(F, kind)(a)
-    match kind:
+    match operator:
         case "+":
             return a + b
         case "-" if a.number == 1 and b.kind == EXP:
-            return -F.expm1(b.first)  # 1 - exp(-u) keeps its digits where u is small
+            return -_function("expm1", b.first)  # 1 - exp(-u) keeps its digits where u is small
         case "-":
             return a - b
         case "**" if b.number == 2:
-            return _applied("*", a, a)
+            return _operator("*", a, a)
         case "**":
-            return F.exp(b * _applied("log", a))
+            return _function("exp", b * _function("log", a))
     if b.kind == EXP and a.kind == EXP:
-        return F.exp(a.first + b.first if kind == "*" else a.first - b.first)
+        return _function("exp", a.first + b.first if operator == "*" else a.first - b.first)
     if b.kind == EXP and a.kind == MULTIPLY and EXP in (a.first.kind, a.second.kind):
-        other, power = (a.first, a.second) if a.second.kind == EXP else (a.second, a.first)
-        return other * _applied(kind, power, b)
-    if kind == "/" and b.number == 0:
+        factor, power = (a.first, a.second) if a.second.kind == EXP else (a.second, a.first)
+        return factor * _operator(operator, power, b)
+    if operator == "/" and b.number == 0:
         raise ZeroDivisionError
-    return a * b if kind == "*" else a / b
+    return a * b if operator == "*" else a / b
 
 
 @lru_cache(maxsize=1024)

@@ -53,15 +53,15 @@ def parameters[A: Array](spec: Spec, at: Values, z: Named[A]) -> tuple[dict[str,
     return adding.q, adding.log
 
 
-class _Parameters:
+class _Parameters[A: Array]:
     """Parameters `q` from coordinates `z`, and the log density of those that were added."""
 
-    def __init__(self, spec: Spec, at: Values, z: Values) -> None:
+    def __init__(self, spec: Spec, at: Values, z: Named[A]) -> None:
         self.spec, self.priors, self.at, self.z = spec, spec.priors, at, z
         self.q: dict[str, Untyped] = {}
         self.size: dict[str, Array] = {}  # of the terms at the reference point, in nats
         # Log derivative of L_ref, which is exp(z) above its least value; see `sizes`.
-        self.log: Untyped = z["L_ref"]
+        self.log = z["L_ref"]
 
     def plain(self, name: str, prior: str = "") -> None:
         """Add a parameter that depends on no other."""
