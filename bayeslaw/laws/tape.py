@@ -276,12 +276,6 @@ def _maximum(a: Untyped, b: Untyped) -> Untyped:
     return _operate(MAXIMUM, a, b) if nodes else np.maximum(a, b)
 
 
-def _sum(x: Untyped) -> Untyped:
-    if not isinstance(x, Node):
-        return np.sum(x, axis=-1, keepdims=True)
-    return product(x, x.tape.constant(1.0), x.shape, (1, 1))
-
-
 FUNCTIONS = SimpleNamespace(
     exp=_exp,
     log=_log,
@@ -292,12 +286,12 @@ FUNCTIONS = SimpleNamespace(
     gammaln=_one(LGAMMA, special.gammaln),
     maximum=_maximum,
     minimum=lambda a, b: -_maximum(-a, -b),
-    sum=_sum,
+    sum=lambda x: product(x, x.tape.constant(1.0), x.shape, (1, 1)),
     sqrt=_one(SQRT, np.sqrt),
     sigmoid=lambda x: 0.5 * (1.0 + _tanh(0.5 * x)),
     softplus=lambda x: _maximum(x, 0.0) + _log1p(_exp(-_maximum(x, -x))),
 )
-"""Functions of nodes, numbers and arrays, under NumPy's names; ``sum`` is over rows of a table."""
+"""Functions of nodes, numbers and arrays, under NumPy's names; ``sum`` is of a node, over all."""
 
 
 @lru_cache(maxsize=1024)

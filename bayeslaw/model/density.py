@@ -21,7 +21,7 @@ from bayeslaw.model.coordinates import normal_coefficients, parameters, start
 from bayeslaw.model.machine import Program, assemble, run, value_and_gradient
 from bayeslaw.model.noise import LENGTH, decay, innovation_scale
 from bayeslaw.model.spec import Data
-from bayeslaw.model.whitening import Groups, Kept, kept, whitened
+from bayeslaw.model.whitening import Design, Groups, Kept, whitened
 
 MAX_WHITENED = 40
 """Most groups, of all levels but the one with most, whose effects are whitened.
@@ -43,16 +43,6 @@ class Block(NamedTuple):
 
     share: Node
     columns: list[Floats]
-
-
-class Design(NamedTuple):
-    """What `Density.whitened_at` reads where errors are correlated."""
-
-    columns: Floats  # (weights, rows)
-    of_block: Ints  # the block of each weight
-    before: Ints  # the row before each row in its run
-    group: Ints  # of each row, at the level whose effects are whitened apart
-    groups: int
 
 
 @dataclass(frozen=True)
@@ -105,14 +95,12 @@ class Density:
         """The density whitened by the matrix at a point on the real line."""
         if self.design is None:  # each point has a matrix of its own
             return self
-        columns, of_block, before, group, groups = self.design
         size = len(parameters)
         plain = self.scaled(np.zeros(size), np.eye(size))
         plain(np.concatenate([parameters, np.zeros(self.size - size)]))
         count = len(self.program.outputs)
         rho, *shares = (self.program.read(plain.memory, k).ravel() for k in range(3, count))
-        fixed = kept(columns, np.array(shares)[of_block], rho, before, group, groups)
-        return self.copy(**fixed._asdict())
+        return self.copy(**self.design.kept(np.array(shares), rho)._asdict())
 
     def variables(self, points: Floats) -> dict[str, Floats]:
         """Draws by name, of points of `expand`, shape (chains, draws, coordinates)."""

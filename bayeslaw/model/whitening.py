@@ -80,18 +80,27 @@ class Kept[T](NamedTuple):
     cross: T  # and with the other columns, (weights, groups)
 
 
-def kept(
-    f: Floats, shares: Floats, rho: Floats, before: Ints, group: Ints, groups: int
-) -> Kept[Floats]:
-    """What is kept of columns `f` times shares; `before` is the row before each in its run."""
-    every = np.vstack([f * shares, np.ones(f.shape[1])])
-    mean = every[:-1] * f / np.maximum((every[:-1] ** 2).sum(1, keepdims=True), 1e-300)
-    scale = innovation_scale(1.0, rho)
-    seen = (every - rho * every[:, before]) / scale
-    fixed = seen / scale
-    np.subtract.at(fixed.T, before, (seen / scale * rho).T.copy())
-    products = np.zeros((groups, len(every)))
-    if groups:
-        np.add.at(products, group, (seen * seen[-1]).T)
-    norms, cross = products[:, -1:].T, products[:, :-1].T
-    return Kept(fixed[:-1], seen[:-1] @ seen[:-1].T, mean, fixed[-1:], norms, cross)
+class Design(NamedTuple):
+    """Columns of weights, and the rows' groups, where errors are correlated along runs."""
+
+    columns: Floats  # (weights, rows)
+    of_block: Ints  # the block of each weight
+    before: Ints  # the row before each row in its run
+    group: Ints  # of each row, at the level whose effects are whitened apart
+    groups: int
+
+    def kept(self, shares: Floats, rho: Floats) -> Kept[Floats]:
+        """What is kept at a point of the blocks' shares, (blocks, rows), and correlations."""
+        shares = shares[self.of_block]
+        every = np.vstack([self.columns * shares, np.ones(self.columns.shape[1])])
+        squares = (every[:-1] ** 2).sum(1, keepdims=True)
+        mean = every[:-1] * self.columns / np.maximum(squares, 1e-300)
+        scale = innovation_scale(1.0, rho)
+        seen = (every - rho * every[:, self.before]) / scale
+        fixed = seen / scale
+        np.subtract.at(fixed.T, self.before, (seen / scale * rho).T.copy())
+        products = np.zeros((self.groups, len(every)))
+        if self.groups:
+            np.add.at(products, self.group, (seen * seen[-1]).T)
+        norms, cross = products[:, -1:].T, products[:, :-1].T
+        return Kept(fixed[:-1], seen[:-1] @ seen[:-1].T, mean, fixed[-1:], norms, cross)
