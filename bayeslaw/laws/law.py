@@ -246,7 +246,7 @@ class Law:
         The steps of each are a vector parameter of the law, named `Walk.steps`. A walk whose steps
         are not given is zero.
         """
-        return tuple(each for each in self.deviations if isinstance(each, Walk))
+        return tuple(walk for walk in self.deviations if isinstance(walk, Walk))
 
     def over(self, x: Values, at: Values) -> "Law":
         """The law with knots of its random walks that cover some rows."""
@@ -355,10 +355,8 @@ class Law:
         if not self.held:
             return ""
         values = ", ".join(f"{c} {v:g}" for c, v in self.held.items())
-        words = f"all rows at {values}: other values are refused"
-        if self.left_out:
-            words += f"; without {', '.join(self.left_out)}, part of the floor or of coefficients"
-        return f"{words}."
+        without = f"; without {', '.join(self.left_out)}, part of the floor or of coefficients"
+        return f"all rows at {values}: other values are refused{without if self.left_out else ''}."
 
     def described(self, table: LossTable | None, at: Mapping[str, float]) -> Shown:
         """What a fit of the law says first: the law, the table and its selection."""

@@ -299,15 +299,15 @@ def override(
         return dict(defaults)
     if isinstance(given, str) and given == "flat":
         fixed = {name: prior for name, prior in defaults.items() if name in proper}
-        others = ["E" if name == FLOOR else name for name in defaults if name not in proper]
-        return {name: flat(bounds[name]) for name in others} | fixed
+        of_law = ["E" if name == FLOOR else name for name in defaults if name not in proper]
+        return {name: flat(bounds[name]) for name in of_law} | fixed
     where = f"{given}: " if isinstance(given, str | Path) else ""
     chosen = parse_priors(read_priors(given) if isinstance(given, str | Path) else given, where)
     stated = one_floor(chosen, where)
-    known = {*defaults, *FLOORS}
+    valid = {*defaults, *FLOORS}
     for name in chosen:
-        if name not in known:
-            raise LawError(where + unknown("prior", name, known))
+        if name not in valid:
+            raise LawError(where + unknown("prior", name, valid))
     check_supports(chosen, bounds, where)
     kept = {n: prior for n, prior in defaults.items() if not (stated and n in FLOORS)}
     return {**kept, **chosen}

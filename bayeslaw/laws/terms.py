@@ -115,9 +115,9 @@ class Term:
         names = _names_of(self.log, self.own)
         object.__setattr__(self, "own", tuple(row for row in self.own if row.name in names))
         used = [letter for letter in letters if letter in names]
-        *others, last = letters
+        *first, last = letters
         for what, given, valid in (
-            (f"covariate ({', '.join(others)} or {last})", self.along, used),
+            (f"covariate ({', '.join(first)} or {last})", self.along, used),
             ("parameter", self.exponent, _parameters(self.log, self.own)),
         ):
             if not valid:
@@ -549,8 +549,8 @@ def _is(node: ast.expr, number: float) -> bool:
 def _summands(node: ast.expr, sign: int = 1) -> list[tuple[int, ast.expr]]:
     match node:
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as op, right=right):
-            other = sign if isinstance(op, ast.Add) else -sign
-            return _summands(left, sign) + _summands(right, other)
+            of_right = sign if isinstance(op, ast.Add) else -sign
+            return _summands(left, sign) + _summands(right, of_right)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return _summands(operand, -sign)
         case ast.BinOp(left=ast.UnaryOp(op=ast.USub(), operand=operand), op=op, right=right):

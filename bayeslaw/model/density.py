@@ -139,7 +139,7 @@ class _Builder:
         # The level with most groups: of each row the group, the scale, and the effects.
         self.level: tuple[Ints, Node, list[Weight]] = np.zeros(0, np.int64), self.node(0.0), []
         # Of effects that are sampled as they are: the scale, and of each row the place.
-        self.others: list[tuple[Node, Ints]] = []
+        self.unwhitened: list[tuple[Node, Ints]] = []
         self.effects: list[Weight] = []
 
     def build(self) -> Density:
@@ -163,7 +163,7 @@ class _Builder:
         r = tape.constant(data.observed) - log_loss
         effects = inputs.get("effects")
         if effects is not None:
-            for scale, index in self.others:
+            for scale, index in self.unwhitened:
                 r = r - scale * gather(effects, tape.index(index, len(self.effects)))
             total = total - 0.5 * F.sum(effects * effects)
         weights, of_level, errors, jacobian = self.whiten(
@@ -332,5 +332,5 @@ class _Builder:
                 groups = np.equal.outer(np.arange(len(labels)), index) * 1.0
                 self.add(groups, 1.0, tau, weights)
             else:
-                self.others.append((tau, index + len(self.effects)))
+                self.unwhitened.append((tau, index + len(self.effects)))
                 self.effects += weights

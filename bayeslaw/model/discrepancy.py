@@ -57,8 +57,8 @@ class Discrepancy(ABC):
                 "below": (steps[..., fitted.above :], reaching.knots.below),
             }
             extended = [
-                _longer(known, count, f"{walk.steps} {side}", seed)
-                for side, (known, count) in sides.items()
+                _longer(of_side, count, f"{walk.steps} {side}", seed)
+                for side, (of_side, count) in sides.items()
             ]
             drawn[walk.steps] = np.concatenate(extended, axis=-1)
         return longer, drawn
@@ -89,13 +89,13 @@ class NoDiscrepancy(Discrepancy):
 
 def _drifts(law: Law) -> dict[str, tuple[str, ...]]:
     """Covariates of each coefficient of the whole loss's polynomial."""
-    others = [c for c in ("ptpp", *_own(law)) if c in law.columns]
-    if not others or "params" not in law.columns:
+    beside = [c for c in ("ptpp", *_own(law)) if c in law.columns]
+    if not beside or "params" not in law.columns:
         return {}
     return {
         f"drift_{''.join(map(symbol_of, along))}": along
         for order in (2, 3)
-        for along in combinations_with_replacement(("params", *others), order)
+        for along in combinations_with_replacement(("params", *beside), order)
     }
 
 

@@ -90,7 +90,7 @@ def unlabelled(names: Strings) -> Bools:
 
 def renamed(names: Strings, known: Strings) -> Strings:
     """Labels of further groups: none is among the names, nor among those `known`."""
-    longest = max(int(np.char.str_len(each).max(initial=0)) for each in (names, known))
+    longest = max(int(np.char.str_len(some).max(initial=0)) for some in (names, known))
     return np.char.add("new ".ljust(longest), names)
 
 
@@ -101,13 +101,13 @@ def choose(
     if effects == "none":
         return ()
     if effects == "auto":
-        groups = {n: labels(frame, n) for n, known in GROUP_LEVELS.items() if known.column in frame}
+        groups = {n: labels(frame, n) for n in GROUP_LEVELS if level(n).column in frame}
         return tuple(
             n
             for place, (n, of_rows) in enumerate(groups.items())
-            if (discrepancy or not GROUP_LEVELS[n].with_discrepancy)
+            if (discrepancy or not level(n).with_discrepancy)
             # One effect for a partition of the rows, and none where each row is a group.
-            and GROUP_LEVELS[n].fewest <= len(np.unique(of_rows)) < len(frame)
+            and level(n).fewest <= len(np.unique(of_rows)) < len(frame)
             and not any(_same(of_rows, finer) for finer in list(groups.values())[place + 1 :])
         )
     names = effects.split(",") if isinstance(effects, str) else effects
