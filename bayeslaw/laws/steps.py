@@ -499,9 +499,8 @@ class Repetition(Step):
         # New data are a share 1 - r of all tokens.
         replay = frame["replay"].to_numpy(float) if "replay" in frame else np.zeros(len(frame))
         with np.errstate(divide="ignore"):
-            return {
-                "unique": np.log(frame[UNIQUE].to_numpy(float) / token_unit) - np.log1p(-replay)
-            }
+            unique = np.log(frame[UNIQUE].to_numpy(float) / token_unit)
+        return {"unique": unique - np.log1p(-replay)}
 
     def effective[A: Array](self, p: Values, x: Named[A], xp: Namespace) -> Named[A]:
         if "unique" not in x:
