@@ -264,7 +264,7 @@ def check(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
 
 @consumer
 def plan(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
-    """For losses at its middle; `tests.test_plan` has what it should be."""
+    """Of the planned run's draws, as many meet both limits as the latent losses say."""
     run = rows.iloc[0]
     row = rows[:1].drop(columns=["run"], errors="ignore")
     asked = {"params": run["params"], "ptpp": run.get("ptpp", 20), "confidence": 0.6}
@@ -277,9 +277,11 @@ def plan(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
     far = {name: each.accepted(beyond_evidence=True) for name, each in fits.items()}
     found = bl.plan(**far, **asked, **limits)
     shown = found if np.isfinite(found.tokens) else found.best
-    losses = fit.predict(row.assign(tokens=shown.tokens))
-    if isinstance(fit, bl.PointFit):
-        assert shown.p_target == float(losses[0] <= at)
+    here = row.assign(tokens=shown.tokens)
+    one, other = (each.latent(here)[:, 0] for each in fits.values())
+    both = (one <= at) & (np.roll(other, fit.count // 2) <= 1.02 * baseline)
+    probability = shown.p_both if isinstance(fit, bl.PointFit) else found.latent.p_both
+    assert probability == pytest.approx(both.mean(), abs=0.006)
     return found.to_dict()
 
 
