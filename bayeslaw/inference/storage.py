@@ -46,7 +46,8 @@ def write(tree: xr.DataTree, path: str | Path) -> None:
     # for a lock, which knows no file in memory.
     dask = sys.modules.get("dask.config")
     with dask.set(scheduler="synchronous") if dask else nullcontext():
-        content = tree.to_netcdf(engine="h5netcdf")
+        # A copy: the buffer it is a view of cannot be freed while an error holds the view.
+        content = bytes(tree.to_netcdf(engine="h5netcdf"))
     atomic_write(path, content)
 
 
