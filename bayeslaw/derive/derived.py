@@ -265,10 +265,9 @@ def derived(
     notes: Sequence[str] = (),
     places: Places | None = None,
 ) -> Derived:
-    """Make the result from arrays of shape (draws, cases) and their units; see `warn_beyond`."""
+    """Make the result from arrays of shape (draws, cases) and their units."""
     dims = ("draw", "case")
     variables = {name: (dims, values, {"units": unit}) for name, (values, unit) in numbers.items()}
-    warn_beyond(places or {}, fits)
     remarks = tuple(notes), checked(*fits)
     return Derived(xr.Dataset(variables), cases, at_bound or {}, *remarks, places or {})
 
@@ -332,6 +331,7 @@ def local_exponents(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
         for name in ("reducible", "loss"):
             totals[f"{name}_{SYMBOLS[along]}"] = slopes[name], "1"
     places = {"": placed(posterior, frame)}
+    warn_beyond(places, [posterior])
     return derived({**exponents, **totals}, _places(law, frame), [posterior], places=places)
 
 
