@@ -29,8 +29,8 @@ from bayeslaw.derive.derived import (
     quantile,
     warn_beyond,
 )
-from bayeslaw.derive.without_drift import spread_draws, without_drift
-from bayeslaw.inference.pools import pair_draws, role_of
+from bayeslaw.derive.without_drift import MOST_DRAWS, without_drift
+from bayeslaw.inference.pools import pair_draws, role_of, spread_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.steps import Departure
 from bayeslaw.tables.hull import MEASURED_DECADES
@@ -100,8 +100,8 @@ class Budgets:
             shift = np.clip(np.where(bend > 0, -slope / bend, node - inner), -1, 1)
         least = middle + slope * shift + 0.5 * bend * shift**2
         smooth = np.isfinite(least)
-        place = ratios[inner] + shift * (ratios[1] - ratios[0])
-        return np.where(smooth, place, ratios[node]), np.where(smooth, least, losses[draw, node])
+        best = ratios[inner] + shift * (ratios[1] - ratios[0])
+        return np.where(smooth, best, ratios[node]), np.where(smooth, least, losses[draw, node])
 
     def least(self, log_flops: Floats) -> Floats:
         """Least loss of each draw at budgets, (budgets, draws)."""
@@ -115,13 +115,13 @@ class Budgets:
         """
         low, high = np.log(reach)
         nodes = np.linspace(low, high, math.ceil((high - low) / FLOPS_STEP) + 1)
-        found = [self.least(nodes[:1])[0]]
-        targets = np.broadcast_to(losses, (len(found[0]), np.shape(losses)[-1]))
+        least = [self.least(nodes[:1])[0]]
+        targets = np.broadcast_to(losses, (len(least[0]), np.shape(losses)[-1]))
         for node in nodes[1:]:
-            if (found[-1] <= targets.min(1)).all():
+            if (least[-1] <= targets.min(1)).all():
                 break
-            found.append(self.least(np.array([node]))[0])
-        coarse = np.array(found)
+            least.append(self.least(np.array([node]))[0])
+        coarse = np.array(least)
         log_flops = np.stack([self._first(nodes, coarse, target) for target in targets.T], 1)
         return np.exp(log_flops), log_flops == low
 
@@ -140,8 +140,8 @@ class Budgets:
         excess = [least[k, draw] - target for k in (after - 1, after)]
         with np.errstate(all="ignore"):
             share = np.nan_to_num(excess[0] / (excess[0] - excess[1]), nan=1.0)
-        place = fine[after] - (1 - np.clip(share, 0, 1)) * (fine[1] - fine[0])
-        return np.where(inner, place, np.where(reached, nodes[0], np.inf))
+        crossing = fine[after] - (1 - np.clip(share, 0, 1)) * (fine[1] - fine[0])
+        return np.where(inner, crossing, np.where(reached, nodes[0], np.inf))
 
     def on_bounds(self, log_ratio: Floats) -> Bools:
         """Whether some log(D / N) are the least, and the greatest searched, (..., 2)."""
@@ -240,7 +240,7 @@ def budgets_of(
     if drift:
         return Budgets(posterior, lambda rows: posterior.losses(rows)[draws], ratios, values)
     chosen = np.arange(posterior.count)[draws]
-    nearest = without_drift(posterior, chosen[spread_draws(len(chosen))])
+    nearest = without_drift(posterior, chosen[spread_draws(len(chosen), MOST_DRAWS)])
     return Budgets(posterior, nearest, ratios, values)
 
 
@@ -300,15 +300,15 @@ def compute_optimal(
         bound, and `at_bound` says so. `places` says how far the split of each budget lies beyond
         the fitted rows, with the median N and D.
 
-    Warns
-    -----
-    TableWarning
-        If a split lies so far out that `bayeslaw forecast` would refuse it.
-
     Raises
     ------
     LawError
         If the law does not depend on N and D, or another of its covariates is lacking.
+
+    Warns
+    -----
+    TableWarning
+        If a split lies so far out that `bayeslaw forecast` would refuse it.
 
     Examples
     --------
@@ -442,11 +442,6 @@ def compute_multiplier(
         Infinity where only `reference` does not reach the loss, 0 where only `posterior` does not,
         NaN where neither does. `notes` says how draws were paired: those of separate fits are
         independent.
-
-    Raises
-    ------
-    LawError
-        If a law does not depend on N and D alone.
 
     Warns
     -----

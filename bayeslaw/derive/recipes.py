@@ -19,7 +19,6 @@ from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown
 from bayeslaw.derive.derived import (
     Derived,
     Places,
-    check_level,
     checked,
     derived,
     interval,
@@ -42,7 +41,7 @@ from bayeslaw.derive.optimum import (
 from bayeslaw.inference.pools import pair_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.table import Rows, is_synthetic, rows_of
-from bayeslaw.tables.validation import COVARIATES, check_rows
+from bayeslaw.tables.validation import COVARIATES, check_units
 
 REGRET = "regret: expected nats above the best if chosen now"
 FARTHER = 100.0
@@ -107,7 +106,6 @@ class Recipes(Showing):
             above the lowest if it is chosen now, in nats per token; `behind`, `behind_lower` and
             `behind_upper`: its loss less the lowest of the others.
         """
-        check_level(level)
         rows = []
         for i, target in enumerate(self.targets.to_dict("records")):
             losses = self.losses.values[:, :, i]
@@ -162,7 +160,7 @@ class Recipes(Showing):
             "evidence": judged(self.places)[1] or None,
             "synthetic": self.synthetic,
         }
-        parts = (
+        tables = (
             (
                 "multipliers",
                 self.multipliers,
@@ -170,7 +168,7 @@ class Recipes(Showing):
             ),
             ("crossings", self.crossings, "FLOPs where the order changes"),
         )
-        for name, numbers, title in parts:
+        for name, numbers, title in tables:
             document[name] = None
             if numbers is not None:
                 shown = numbers.shown([level])
@@ -253,15 +251,16 @@ def _at_rows(
     fits: Mapping[str, Posterior], index: Sequence[Ints], targets: Rows | pd.DataFrame
 ) -> Recipes:
     """The recipes compared at rows, in paired draws."""
+    for fit in fits.values():
+        targets = fit.rows(targets, "targets")
+        check_units(targets.frame, "targets", fit.table.frame)
+    rows = Rows(rows_of(targets).frame.reset_index(drop=True))
     used = {c for fit in fits.values() for c in fit.columns}
     columns = [c for c in dict.fromkeys((*COVARIATES, *sorted(used))) if c in used]
-    rows = rows_of(targets, "targets", columns).frame.reset_index(drop=True)
-    for fit in fits.values():
-        check_rows(rows, "targets", fit.table.frame)
     pairs = zip(fits.values(), index, strict=True)
-    losses = np.stack([fit.law_loss(Rows(rows))[draws] for fit, draws in pairs])
-    places = {name: placed(fit, rows) for name, fit in fits.items()}
-    return Recipes(_labelled(losses, fits), rows[columns], places=places)
+    losses = np.stack([fit.law_loss(rows)[draws] for fit, draws in pairs])
+    places = {name: placed(fit, rows.frame) for name, fit in fits.items()}
+    return Recipes(_labelled(losses, fits), rows.frame[columns], places=places)
 
 
 def _at_budgets(

@@ -257,9 +257,9 @@ class Problem:
         zooms = EXACT_ZOOMS if exact else 1
         for _ in range(MOST_STEPS):
             finer = self._around(place, width, step)
-            place, found = self._first(finer, self.counted(finer), rank)
-            node = found or node
-            place = place if found else node
+            place, finer_node = self._first(finer, self.counted(finer), rank)
+            node = finer_node or node
+            place = place if finer_node else node
             # At an edge of the finer lattice the least budget may lie beyond it.
             lower = finer.budgets[0] == node.budget > lattice.budgets[0]
             aside = place.ratio in finer.ratios[[0, -1]] and place.ratio not in ends

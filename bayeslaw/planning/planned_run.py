@@ -15,7 +15,7 @@ from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError, argument, unknown
 from bayeslaw.common.formatting import listed
 from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.inference.pools import Fit, check_roles, pair_draws, with_draws
+from bayeslaw.inference.pools import Fit, check_roles, pair_draws, spread_draws, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import (
     error_draws,
@@ -282,8 +282,7 @@ class Domain:
 def domains_of(fits: Sequence[Fit], run: PlannedRun) -> tuple[list[Domain], str]:
     """Domains with paired draws and the deviations of a run in each, and how they were paired."""
     index, pairing = pair_draws(fits)
-    count = len(index[0])
-    kept = np.linspace(0, count - 1, min(count, MOST_PAIRS)).round().astype(int)
+    kept = spread_draws(len(index[0]), MOST_PAIRS)
     rng = np.random.default_rng(run.seed)
     return [
         Domain(fit, run, stream, draws[kept], _deviations(fit, run, draws[kept], rng))

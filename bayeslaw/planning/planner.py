@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.interpolate import RegularGridInterpolator
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError
@@ -152,10 +153,6 @@ def plan(
 
     domains, pairing = domains_of(both, run)
     start = baseline_of(baseline, domains[1])
-    far = farness(fits, run)
-    # The values are distances over the measured one, less 1: any plan would be refused.
-    if far is not None and far.values.min() >= TOO_FAR - 1:
-        _check_reach(fits, run)
     # A limit that is not given always holds.
     most, rise = (math.inf if limit is None else float(limit) for limit in limits.values())
     fixed = None if atpp is None else math.log(atpp)
@@ -166,27 +163,28 @@ def plan(
         confidence,
         fixed=fixed,
     )
-    answer = _answer(everywhere, replace(everywhere, far=far))
-    problem, shown = answer.problem, answer.shown
+    problem, place, others = _answer(everywhere, replace(everywhere, far=_reach(fits, run)))
+    best, cheaper, likeliest = map(others.get, ("best", "cheaper", "likeliest"))
+    shown = best or choice_at(problem, place)
     chosen = run.at(shown.tokens, shown.replay)
-    level, evidence, outside = judged(fits, chosen, refuse=answer.best is None)
+    level, evidence, outside = judged(fits, chosen, refuse=best is None)
     if level == "refuse":
-        raise _no_evidence(answer, evidence)
+        raise _no_evidence(shown, likeliest, evidence)
     status = "feasible" if level == "ok" else "feasible, beyond the evidence"
     # The plan lies within the evidence, so the words are of the cheaper one, which does not.
-    if answer.cheaper is not None:
-        evidence = judged(fits, run.at(answer.cheaper.tokens, answer.cheaper.replay))[1]
-    error, held_out = monte_carlo(problem, None if answer.best else answer.place)
+    if cheaper is not None:
+        evidence = judged(fits, run.at(cheaper.tokens, cheaper.replay))[1]
+    error, held_out = monte_carlo(problem, None if best else place)
     asked = {name: getattr(run, name) for name in ("params", "ptpp", "base", "unique_tokens")}
     asked |= limits | {"baseline": start.stated, "relative": relative}
     named = dict(zip(fits, domains, strict=True))
-    place = answer.place
     return Plan(
-        **vars(INFEASIBLE if answer.best else shown),
-        status="infeasible" if answer.best else status,
+        **vars(INFEASIBLE if best else shown),
+        status="infeasible" if best else status,
         evidence=evidence,
-        cheaper=answer.cheaper,
-        likeliest=answer.likeliest,
+        cheaper=cheaper,
+        likeliest=likeliest,
+        best=best,
         confidence=confidence,
         draws=problem.draws,
         pairing=pairing,
@@ -195,8 +193,7 @@ def plan(
         base=base_words,
         baseline=start.words,
         limits=asked | ({} if atpp is None else {"atpp": atpp}),
-        binds=problem.binding() if answer.best else "",
-        best=answer.best,
+        binds=problem.binding() if best else "",
         deterministic=_deterministic(problem),
         held_out=held_out,
         error=error,
@@ -226,38 +223,30 @@ def _at_end(ratios: Floats, ratio: float) -> tuple[str, ...]:
     return ()
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """What is shown of a problem: the plan, or `best`, the likeliest choice, without one."""
+def _answer(
+    everywhere: Problem, within: Problem
+) -> tuple[Problem, Place | None, dict[str, Choice]]:
+    """The plan within the evidence if there is one, and what else there is to know.
 
-    problem: Problem  # within the evidence, unless the plan is not
-    place: Place | None
-    shown: Choice
-    best: Choice | None = None
-    cheaper: Choice | None = None  # than a plan within the evidence
-    likeliest: Choice | None = None  # within the evidence, beside a plan beyond
-
-
-def _answer(everywhere: Problem, within: Problem) -> _Answer:
-    """The plan within the evidence if there is one, and what else there is to know."""
+    Returns the problem that is answered, the place of its plan, or without one of the likeliest
+    choice, and those of the choices `best`, `cheaper` and `likeliest` that a plan has.
+    """
     anywhere = everywhere.smallest(exact=True)
     if within.far is None or (within.far.values > 0).all():
         # No run at all is within the evidence: the smallest budget is all there is to show.
         within = everywhere
     if anywhere is not None and (within.far is None or within.far(anywhere[:2]) <= 0):
-        return _Answer(within, anywhere, choice_at(within, anywhere))
+        return within, anywhere, {}
     nearest = within.smallest(exact=True)
     if nearest is not None:
         less = anywhere is not None and anywhere.budget < nearest.budget
-        cheaper = choice_at(within, anywhere) if less else None
-        return _Answer(within, nearest, choice_at(within, nearest), cheaper=cheaper)
+        return within, nearest, {"cheaper": choice_at(within, anywhere)} if less else {}
     likeliest = within.likeliest()
-    choice = replace(INFEASIBLE, p_both=0.0)
-    if likeliest.held:
-        choice = choice_at(within, likeliest)
+    place = likeliest if likeliest.held else None
+    choice = replace(INFEASIBLE, p_both=0.0) if place is None else choice_at(within, place)
     if anywhere is not None:
-        return _Answer(everywhere, anywhere, choice_at(everywhere, anywhere), likeliest=choice)
-    return _Answer(within, likeliest if likeliest.held else None, choice, best=choice)
+        return everywhere, anywhere, {"likeliest": choice}
+    return within, place, {"best": choice}
 
 
 def _deterministic(problem: Problem) -> Choice:
@@ -317,18 +306,21 @@ NOWHERE = Place(math.inf, math.nan, 0)
 """The place of no plan."""
 
 
-def _check_reach(fits: Mapping[str, Fit], run: PlannedRun) -> None:
-    """Raise `TableError` for a run too far in params or PTPP, wherever the plan may lie."""
-    fitted = next(fit.table.frame for fit in fits.values() if fit.table is not None)
-    # In the middle of the rows in tokens and replay, so that only size and stage can be too far.
-    typical = {c: fitted[c].median() for c in ("tokens", "replay") if c in fitted}
-    level, words, _ = judged(fits, run.row.assign(**typical), refuse=True)
-    if level == "refuse":
-        raise TableError(f"plan: {words}")
+def _reach(fits: Mapping[str, Fit], run: PlannedRun) -> RegularGridInterpolator | None:
+    """`farness`; `TableError` for a run too far in params or PTPP, wherever the plan may lie."""
+    far = farness(fits, run)
+    # The values are distances over the measured one, less 1: any plan would be refused.
+    if far is not None and far.values.min() >= TOO_FAR - 1:
+        fitted = next(fit.table.frame for fit in fits.values() if fit.table is not None)
+        # In the middle of the rows in tokens and replay, so that only size and stage are too far.
+        typical = {c: fitted[c].median() for c in ("tokens", "replay") if c in fitted}
+        level, words, _ = judged(fits, run.row.assign(**typical), refuse=True)
+        if level == "refuse":
+            raise TableError(f"plan: {words}")
+    return far
 
 
-def _no_evidence(answer: _Answer, evidence: str) -> TableError:
-    near, chosen = answer.likeliest, answer.shown
+def _no_evidence(chosen: Choice, near: Choice | None, evidence: str) -> TableError:
     within = f"P(both) is at most {near.p_both:.3f}" if near else "there is no run"
     return TableError(
         f"no plan within the evidence: {within} there. Beyond it, at {digits(chosen.atpp)} "

@@ -163,7 +163,7 @@ class Plan(Choice):
         Shares of the variance of the measured log losses there; see
         `bayeslaw.inference.variance`.
     base, baseline : str
-        The base that the plan starts from, and what is known of it; the baseline of forgetting.
+        The base that the plan starts from, and the baseline of forgetting, in words.
     limits : mapping
         Arguments that the plan was made for, by their names in `bayeslaw.plan`: `params`, `ptpp`,
         `base`, `unique_tokens`, `max_loss`, `max_forgetting`, `relative`, `baseline`, and `atpp` if
@@ -181,18 +181,15 @@ class Plan(Choice):
         deviations; `atpp_90`, the ends of a 90 % interval of ATPP, infinite if other draws may have
         no plan; `infeasible`, the probability of that if they may; `ess`, how many independent
         draws the draws are worth at the plan. Empty for a single draw.
-    outside : tuple of str
-        How the plan lies outside the training rows of the fits, as `bayeslaw.check` says.
+    outside, unconverged : tuple of str
+        How the plan lies outside the training rows of the fits, as `bayeslaw.check` says; failures
+        of the convergence check.
     data : mapping
         Ranges of params, ptpp, replay and ATPP that the training rows of every fit cover.
-    unconverged : tuple of str
-        Failures of the convergence check.
-    seed : int
     synthetic : bool
         Whether some fitted losses are simulated.
-    problem : Problem
-        The limits, and the lattice of losses; see `lattice`.
-    run : PlannedRun
+    problem, run
+        The limits and the lattice of losses, and the run for which they are; see `lattice`.
     """
 
     status: str
@@ -208,7 +205,7 @@ class Plan(Choice):
     baseline: str
     limits: Mapping[str, Any]
     binds: str
-    best: Choice | None
+    best: Choice | None = None
     deterministic: Choice
     held_out: float
     error: Mapping[str, Any]
@@ -274,14 +271,7 @@ class Plan(Choice):
 
         Examples
         --------
-        >>> import bayeslaw as bl
-        >>> from bayeslaw.simulation.worlds import true_fits
-        >>> world = bl.paper_world()
-        >>> target, source = true_fits(world)
-        >>> plan = bl.plan(target=target, source=source, baseline=world.baseline(), **world.limits)
-        >>> atpp, replay, values = plan.lattice()
-        >>> values["target"].shape == (len(atpp), len(replay), plan.draws)
-        True
+        >>> atpp, replay, values = plan.lattice()  # doctest: +SKIP
         """
         lattice, limits = self.problem.lattice, zip(NAMES, self.problem.limits, strict=True)
         values = {
@@ -346,15 +336,15 @@ class Plan(Choice):
         # Draws are no measurement that could be off.
         if "max_forgetting" in unlimited or "drawn" in np.ravel(self.limits["baseline"]):
             unlimited.add("baseline")
-        place = Place(math.log(self.atpp), self.replay, 0) if self.atpp < math.inf else None
-        rows = []
+        rows, losses = [], None
+        if self.atpp < math.inf:
+            losses = self.problem.losses(math.log(self.atpp), self.replay)
         for name in (name for name in changes if name not in unlimited):
             for by in (1 - changes[name], 1 + changes[name]):
                 problem = self.problem.scaled(**{name: by})
-                # At most its own tokens: rounding up again could give one more.
-                held = choice_at(problem, place, self.tokens).p_both
-                new = vars(choice_at(problem, problem.smallest()))
-                rows.append({"quantity": name, "moved": by - 1, "held": held} | new)
+                held = math.nan if losses is None else problem.number(losses)[0] / self.draws
+                moved = {"quantity": name, "moved": by - 1, "held": float(held)}
+                rows.append(moved | vars(choice_at(problem, problem.smallest())))
         return pd.DataFrame(rows)
 
     def within(self, *, tokens: float = math.inf, flops: float = math.inf) -> Choice:
@@ -576,8 +566,8 @@ class Plan(Choice):
 
         Of the measured losses of a new run, nats per token.
         """
-        place, problem = self.chosen, self.problem
-        latent = problem.losses(math.log(place.atpp), place.replay)[0][0]
+        chosen, problem = self.chosen, self.problem
+        latent = problem.losses(math.log(chosen.atpp), chosen.replay)[0][0]
         losses = problem.limits[0].values(latent, measured=problem.measured)
         quantiles = np.quantile(losses, (0.05, 0.5, 0.95, self.confidence))
         low, middle, high, stated = map(float, quantiles)

@@ -22,7 +22,7 @@ from bayeslaw.derive.optimum import (
     split_of,
     training_flops,
 )
-from bayeslaw.derive.without_drift import spread_draws
+from bayeslaw.inference.pools import spread_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.plots.style import (
     AHEAD,
