@@ -74,7 +74,8 @@ def test_checks_without_rows_of_unconverged_fits_and_of_other_names_of_columns()
     assert "fit again" in found["convergence"].words[0]
     with pytest.raises(bl.TableError, match="ptpp"):
         bl.check(saved("two_stages"), bl.grid(params=1e9, tokens=1e10, replay=0.3))
-    refused(bl.TableError, r"'params' .or N. is missing", bl.check, saved("plain"), NEW[["tokens"]])
+    needed = r"'params' .or N; for A of chinchilla. is missing"
+    refused(bl.TableError, needed, bl.check, saved("plain"), NEW[["tokens"]])
     # The papers' symbols are the same rows, and the same seed gives the same text.
     symbols = NEW.rename(columns={"params": "N", "tokens": "D"})
     assert str(bl.check(saved("plain"), NEW)) == str(bl.check(saved("plain"), symbols))

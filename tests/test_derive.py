@@ -580,7 +580,7 @@ TWO = {"a": saved("two_stages"), "b": saved("two_stages")}
         (lambda: derive.floor(ONE).to_frame([90]), "level 90"),
         (lambda: bl.compare_recipes({"a": ONE}, flops=1e20), "two recipes or more"),
         (lambda: bl.compare_recipes(AB), "say where to compare"),
-        (lambda: bl.compare_recipes(AB, flops=-1), "positive budgets"),
+        (lambda: bl.compare_recipes(AB, flops=-1), "flops must be positive"),
         (lambda: bl.compare_recipes(AB, ROWS).to_frame(90), "not between 0 and 1"),
         (lambda: bl.compare_recipes(TWO, flops=1e20), "tokens, replay, ptpp; give rows"),
         (lambda: derive.accuracy(forecast([2.6], kind="latent"), pairs()), "forecast has no noise"),

@@ -36,8 +36,8 @@ from bayeslaw.inference.residuals import innovations, residual
 from bayeslaw.model import effects
 from bayeslaw.tables.covariates import Covariate
 from bayeslaw.tables.hull import NEAR_DECADES, axes, decades, displacement
-from bayeslaw.tables.table import LossTable, Rows, rows_of, subset
-from bayeslaw.tables.validation import check_rows, row_numbers, same_rows
+from bayeslaw.tables.table import LossTable, Rows, subset
+from bayeslaw.tables.validation import check_units, row_numbers, same_rows
 
 # Covariates that define the groups of held-out rows: as many of them as give `MIN_GROUPS`.
 GROUPS = ("params", "ptpp", "replay")
@@ -95,10 +95,8 @@ def check(
     table = None
     if rows is not None:
         name = rows.name if isinstance(rows, LossTable) else "rows"
-        frame = rows_of(rows, name, fit.columns).frame
-        for law in fit.laws:
-            frame = law.at_held(frame, name)
-        check_rows(frame, name, fit.table.frame)
+        frame = fit.rows(rows, name).frame
+        check_units(frame, name, fit.table.frame)
         table = LossTable(frame, name)
     # First, since the verdict cites it where bands failed on measured rows.
     findings = [judge_held_out(fit, table, seed)]
@@ -167,10 +165,10 @@ def cuts(
         if np.linalg.norm(mean) > NEAR_DECADES:
             along, asked = mean, float(np.median(np.linalg.norm(away, axis=1)))
     # Rounded, so that rows of one budget are held out together.
-    place = np.round(points @ (along / np.linalg.norm(along)), 6)
+    position = np.round(points @ (along / np.linalg.norm(along)), 6)
     sizes, possible, choices = table.frame["params"], [], []
-    for level in np.unique(place)[:-1]:
-        near = place <= level
+    for level in np.unique(position)[:-1]:
+        near = position <= level
         # A refit of few rows, or of one size where there were more, is another problem.
         few = near.sum() < max(MIN_FITTED, len(table) // 2)
         if not few and sizes[near].nunique() >= min(2, sizes.nunique()):

@@ -140,20 +140,20 @@ def judge_extrapolation(fit: Fit, rows: pd.DataFrame) -> Finding:
     # Of a pool the member with the most weight says whether its laws are taken as exact.
     seen, first = fit.table.frame, fit.first
     located = locate(fit.table, rows, fit.about)
-    known = TABLE | fit.about
-    values = {name: int(seen[name].nunique()) for name in known if name in seen}
+    covariates = TABLE | fit.about
+    values = {name: int(seen[name].nunique()) for name in covariates if name in seen}
     words, levels = [], ["ok"]
     for name, count in values.items():
         far = float(located[BEYOND_PREFIX + name].max()) if BEYOND_PREFIX + name in located else 0.0
         if not far > NEAR_DECADES:
             continue
-        unit = "decades" if name in TABLE or known[name].logged else "times its range"
-        text = f"{known[name].text} lies up to {far:.2g} {unit} beyond the training rows"
+        unit = "decades" if name in TABLE or covariates[name].logged else "times its range"
+        text = f"{covariates[name].text} lies up to {far:.2g} {unit} beyond the training rows"
         level = "caution"
         if name not in fit.columns:
             if count > 1:  # it varies in the training rows, and the law does without it
                 continue
-            text = f"{known[name].text} differs from its only value in the training rows, and "
+            text = f"{covariates[name].text} differs from its only value in the training rows, and "
             text += "the law has no term in it."
         elif count == 1:
             level, text = "refuse", f"{text}, and one value says nothing on others: too far to "

@@ -307,8 +307,7 @@ def plan(
     shown = planned.shown().adding(backtest=None) + choices.shown(planned)
     chosen = planned.chosen
     if tested is not None and rows is not None and chosen.tokens < math.inf:
-        run = planned.run.row.assign(tokens=chosen.tokens, replay=chosen.replay)
-        quoted = tested.looking(rows, run)
+        quoted = tested.looking(rows, planned.run.at(chosen.tokens, chosen.replay))
         shown = (shown + Shown(blocks=[quoted])).adding(backtest=quoted)
     save_figure(figure, lambda: bl.plots.plan_landscape(planned))
     notes = [] if explore is None else _explored(planned, explore)

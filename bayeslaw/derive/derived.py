@@ -9,20 +9,19 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.checks import findings
+from bayeslaw.checks.findings import SEVERITIES
 from bayeslaw.common.arrays import Bools, Floats
-from bayeslaw.common.errors import BayeslawError, LawError, TableWarning
+from bayeslaw.common.errors import LawError, TableWarning
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
-from bayeslaw.inference.forecast import BAND_LEVELS, band_columns
+from bayeslaw.inference.forecast import BAND_LEVELS, band_columns, ends
 from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.laws.law import Law
 from bayeslaw.laws.steps import Tuning
 from bayeslaw.laws.terms import SYMBOLS, Values
 from bayeslaw.tables.hull import BEYOND_PREFIX, evidence, in_words, locate
-from bayeslaw.tables.table import Rows, rows_of, write_frame
-from bayeslaw.tables.validation import check_rows
+from bayeslaw.tables.table import Rows, write_frame
+from bayeslaw.tables.validation import check_units
 
 DETERMINED = 10.0
 """Factor between the ends of a 90 % interval from which the number is not determined."""
@@ -61,15 +60,14 @@ def placed(fit: Posterior, rows: pd.DataFrame) -> pd.DataFrame:
 
 def judged(places: Places, *, refuse: bool = False) -> tuple[str, str]:
     """Level and words of the case that lies farthest beyond the evidence; see `bayeslaw.check`."""
-    found = [("ok", "")]
+    verdicts = [("ok", "")]
     for name, rows in places.items():
-        columns = [
-            c.removeprefix(BEYOND_PREFIX) for c in map(str, rows) if c.startswith(BEYOND_PREFIX)
-        ]
         if len(rows):
+            beyond = [str(c) for c in rows if str(c).startswith(BEYOND_PREFIX)]
+            columns = [c.removeprefix(BEYOND_PREFIX) for c in beyond]
             level, text = evidence(rows, columns, refuse=refuse)
-            found.append((level, f"{name}: {text}" if name and text else text))
-    return max(found, key=lambda each: findings.SEVERITIES.index(each[0]))
+            verdicts.append((level, f"{name}: {text}" if name and text else text))
+    return max(verdicts, key=lambda verdict: SEVERITIES.index(verdict[0]))
 
 
 def warn_beyond(places: Places, fits: Iterable[Posterior]) -> None:
@@ -92,11 +90,6 @@ def place_blocks(places: Places, cases: pd.DataFrame) -> list[Block]:
             whose = f" of {name}" * bool(name)
             blocks.append(f"Beside the fitted rows{whose}: {'; '.join(words)}.")
     return blocks
-
-
-def check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise BayeslawError(f"level {level:g} is not between 0 and 1; 0.9 is a 90 % interval.")
 
 
 @dataclass(frozen=True)
@@ -150,8 +143,6 @@ class Derived(Showing):
             defined, infinite ones included. A number is not determined if the ends of its 90 %
             interval differ in sign or by a factor of 10 or more.
         """
-        for level in levels:
-            check_level(level)
         rows = []
         places = self.places.get("", pd.DataFrame()).reindex(self.cases.index)
         marks = places[places.columns.intersection(["position", "decades"])].to_dict("records")
@@ -175,8 +166,8 @@ class Derived(Showing):
         frame = pd.DataFrame(rows)
         if self.with_drift is not None:
             drift = self.with_drift.to_frame(levels)
-            ends = [end for level in levels for end in band_columns(level)]
-            frame = frame.join(drift[["median", *ends, "determined"]].add_prefix("drift_"))
+            bounds = [end for level in levels for end in band_columns(level)]
+            frame = frame.join(drift[["median", *bounds, "determined"]].add_prefix("drift_"))
         return marked(frame, self.failures)
 
     def shown(self, levels: Sequence[float] = BAND_LEVELS) -> Shown:
@@ -203,8 +194,10 @@ class Derived(Showing):
         if self.with_drift is not None and names:
             level = max(names, key=float)
             low, high = (frame[f"drift_{end}_{level}"].map(number) for end in ("lower", "upper"))
-            known = frame["drift_determined"]
-            columns[f"{level} % with drift"] = (low + " – " + high).where(known, "not determined")
+            is_determined = frame["drift_determined"]
+            columns[f"{level} % with drift"] = (low + " – " + high).where(
+                is_determined, "not determined"
+            )
         columns[" "] = frame.apply(remark, axis=1)
         if not columns[" "].any():
             del columns[" "]
@@ -242,7 +235,8 @@ def quantile(values: Floats, q: float) -> float:
 
 
 def interval(values: Floats, level: float) -> tuple[float, float]:
-    return quantile(values, (1 - level) / 2), quantile(values, (1 + level) / 2)
+    low, high = ends(level)
+    return quantile(values, low), quantile(values, high)
 
 
 def determined(low: float, high: float) -> bool:
@@ -265,10 +259,9 @@ def derived(
     notes: Sequence[str] = (),
     places: Places | None = None,
 ) -> Derived:
-    """Make the result from arrays of shape (draws, cases) and their units; see `warn_beyond`."""
+    """Make the result from arrays of shape (draws, cases) and their units."""
     dims = ("draw", "case")
     variables = {name: (dims, values, {"units": unit}) for name, (values, unit) in numbers.items()}
-    warn_beyond(places or {}, fits)
     remarks = tuple(notes), checked(*fits)
     return Derived(xr.Dataset(variables), cases, at_bound or {}, *remarks, places or {})
 
@@ -293,11 +286,6 @@ def local_exponents(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
         deviations; `reducible_N` and `reducible_D`, minus d log(loss - floor) / d log x; `loss_N`
         and `loss_D`, minus d log(loss) / d log x. The reducible ones are NaN where the loss is
         below the floor.
-
-    Raises
-    ------
-    TableError
-        If a covariate is missing or invalid.
 
     Examples
     --------
@@ -332,22 +320,18 @@ def local_exponents(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
         for name in ("reducible", "loss"):
             totals[f"{name}_{SYMBOLS[along]}"] = slopes[name], "1"
     places = {"": placed(posterior, frame)}
-    return derived({**exponents, **totals}, _places(law, frame), [posterior], places=places)
+    warn_beyond(places, [posterior])
+    cases = frame[[*law.columns]].reset_index(drop=True)
+    return derived({**exponents, **totals}, cases, [posterior], places=places)
 
 
 def _asked(posterior: Posterior, rows: Rows | pd.DataFrame) -> pd.DataFrame:
-    """Rows to derive parameters of a fit at, both checked."""
     checked(posterior)
     # Exponents trade off against each other where losses have long converged.
     posterior.require_converged(parameters=True)
-    frame = rows_of(rows).frame
-    check_rows(frame, "rows", posterior.table.frame)
+    frame = posterior.rows(rows).frame
+    check_units(frame, "rows", posterior.table.frame)
     return frame
-
-
-def _places(law: Law, frame: pd.DataFrame) -> pd.DataFrame:
-    columns = list(law.columns)
-    return frame[columns].reset_index(drop=True)
 
 
 def best_rate(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
@@ -368,8 +352,6 @@ def best_rate(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
     ------
     LawError
         If the posterior was not fitted to several rates.
-    TableError
-        If a covariate is missing or invalid.
 
     Examples
     --------
@@ -393,7 +375,7 @@ def best_rate(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
     notes = [f"Fitted rates: {number(low)} to {number(high)}."]
     if outside:
         notes += [f"{outside} of {len(frame)} medians lie outside, where no row shows the cost."]
-    cases = _places(law, frame)
+    cases = frame[[*law.columns]].reset_index(drop=True)
     return derived({"rate": (values, "as fitted")}, cases, [posterior], notes=notes)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit, stdtr, stdtrit
 
-from bayeslaw.common.arrays import Floats
+from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import BayeslawError, TableError
 from bayeslaw.derive.derived import Derived, derived
 from bayeslaw.inference.forecast import Forecast
@@ -72,8 +72,6 @@ def accuracy(
 
     Raises
     ------
-    TableError
-        If the pairs are too few or invalid, or of another domain than the forecast.
     BayeslawError
         If the forecast is latent or of a point fit, or every loss lies outside those of the pairs.
 
@@ -92,52 +90,65 @@ def accuracy(
     frame = read_pairs(pairs, loss_unit=loss_unit, bytes_per_token=bytes_per_token)
     name = "pairs" if isinstance(pairs, pd.DataFrame) else str(pairs)
     check_domain(frame, name, forecast.frame)
-    from scipy.stats import kendalltau  # takes a second, and other numbers need none of it
-
     tasks = label_texts(frame["task"]) if "task" in frame else pd.Series("accuracy", frame.index)
     if tasks.isna().any():
         raise TableError(f"{name}: {row_numbers(tasks.isna())}: task is empty; give each pair one.")
     if taken := sorted({"draw", "case"} & set(tasks)):
         raise TableError(f"{name}: a task cannot be called {taken[0]!r}; choose another name.")
-    loss, median = forecast.samples, forecast.median
-    rng = np.random.default_rng(seed)
-    numbers, notes = {}, []
+    rng, numbers, notes = np.random.default_rng(seed), {}, []
     for task, rows in frame.groupby(tasks, sort=False):
         x, y = (rows[c].to_numpy(float) for c in ("loss", "accuracy"))
         if len(x) < MIN_PAIRS or x.min() == x.max():
             raise TableError(
                 f"{name}: {len(x)} pairs of {task}; give at least {MIN_PAIRS}, of different losses."
             )
-        rank, p = kendalltau(x, y)  # NaN if all accuracies are equal
-        if rank > 0 and p < OPPOSITE:
-            notes.append(
-                f"the accuracy of {task} falls as the loss falls (rank correlation {rank:.2f}), "
-                "which the curve cannot: of an error rate give 1 - rate"
-            )
-        refused = (median < x.min()) | (median > x.max())
+        notes += _falling(str(task), x, y)
+        values = accuracies(forecast.samples, x, y, rng)
         span = f"the losses of the {len(x)} pairs of {task}, {x.min():.4g} to {x.max():.4g}"
-        if refused.all():
-            raise BayeslawError(
-                f"{name}: every forecast loss ({median.min():.4g} to {median.max():.4g}) lies "
-                f"outside {span}: measure the accuracy of models with such losses."
-            )
-        values = accuracies(loss, x, y, rng)
+        refused, remarks = _outside(forecast, x, span, name)
         values[:, refused] = np.nan
         numbers[str(task)] = values, "1"
-        if refused.any():
-            where = ", ".join(map(str, np.flatnonzero(refused)))
-            notes.append(f"refused: rows {where}, whose loss lies outside {span}")
-        outside = ((loss < x.min()) | (loss > x.max())).mean(0)
-        if (partly := ~refused & (outside >= LEAST_OUTSIDE_SHARE)).any():
-            where = ", ".join(map(str, np.flatnonzero(partly)))
-            notes.append(
-                f"rows {where}: up to {100 * outside[partly].max():.0f} % of the draws of the loss "
-                f"lie outside {span}"
-            )
-    known = dict.fromkeys((*COVARIATES, *forecast.columns))
-    cases = forecast.frame[[c for c in known if c in forecast.frame]].reset_index(drop=True)
-    found = derived(numbers, cases.assign(loss=median), notes=notes)
+        notes += remarks
+    columns = dict.fromkeys((*COVARIATES, *forecast.columns))
+    cases = forecast.frame[[c for c in columns if c in forecast.frame]].reset_index(drop=True)
+    found = derived(numbers, cases.assign(loss=forecast.median), notes=notes)
     return replace(found, failures=forecast.convergence.failures)
+
+
+def _falling(task: str, loss: Floats, accuracy: Floats) -> list[str]:
+    """A note if the accuracy falls as the loss falls."""
+    from scipy.stats import kendalltau  # takes a second, and other numbers need none of it
+
+    rank, p = kendalltau(loss, accuracy)  # NaN if all accuracies are equal
+    if not (rank > 0 and p < OPPOSITE):
+        return []
+    return [
+        f"the accuracy of {task} falls as the loss falls (rank correlation {rank:.2f}), "
+        "which the curve cannot: of an error rate give 1 - rate"
+    ]
+
+
+def _outside(forecast: Forecast, x: Floats, span: str, name: str) -> tuple[Bools, list[str]]:
+    """Rows whose median loss lies outside the losses `x` of the pairs, and notes about these."""
+    loss, median = forecast.samples, forecast.median
+    refused = (median < x.min()) | (median > x.max())
+    if refused.all():
+        raise BayeslawError(
+            f"{name}: every forecast loss ({median.min():.4g} to {median.max():.4g}) lies "
+            f"outside {span}: measure the accuracy of models with such losses."
+        )
+    notes = []
+    if refused.any():
+        where = ", ".join(map(str, np.flatnonzero(refused)))
+        notes.append(f"refused: rows {where}, whose loss lies outside {span}")
+    outside = ((loss < x.min()) | (loss > x.max())).mean(0)
+    if (partly := ~refused & (outside >= LEAST_OUTSIDE_SHARE)).any():
+        where = ", ".join(map(str, np.flatnonzero(partly)))
+        notes.append(
+            f"rows {where}: up to {100 * outside[partly].max():.0f} % of the draws of the loss "
+            f"lie outside {span}"
+        )
+    return refused, notes
 
 
 def read_pairs(

@@ -20,9 +20,17 @@ from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.common.errors import BayeslawError, FitError, LawError, TableWarning, argument
 from bayeslaw.common.formatting import percent
 from bayeslaw.common.progress import step
-from bayeslaw.derive.derived import LEAST_SHOWN_SHARE, Derived, checked, derived, placed, quantile
-from bayeslaw.derive.without_drift import spread_draws, without_drift
-from bayeslaw.inference.pools import pair_draws, role_of
+from bayeslaw.derive.derived import (
+    LEAST_SHOWN_SHARE,
+    Derived,
+    checked,
+    derived,
+    placed,
+    quantile,
+    warn_beyond,
+)
+from bayeslaw.derive.without_drift import MOST_DRAWS, without_drift
+from bayeslaw.inference.pools import pair_draws, role_of, spread_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.steps import Departure
 from bayeslaw.tables.hull import MEASURED_DECADES
@@ -56,16 +64,12 @@ type Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class Budgets:
-    """Losses of some draws over budgets C and tokens per parameter, `search`."""
+    """Losses of some draws of a fit over budgets C and tokens per parameter, `search`."""
 
+    fit: Posterior
     losses: Callable[[Rows], Floats]  # of rows, (draws, rows)
     search: Range
     given: Mapping[str, float]  # the other covariates of the law
-
-    @property
-    def searched(self) -> str:
-        """The range, in words."""
-        return SEARCHED.format(*self.search)
 
     def rows(self, log_flops: float | Floats, log_ratio: Floats) -> pd.DataFrame:
         """Rows of budgets at some log(D / N)."""
@@ -96,8 +100,8 @@ class Budgets:
             shift = np.clip(np.where(bend > 0, -slope / bend, node - inner), -1, 1)
         least = middle + slope * shift + 0.5 * bend * shift**2
         smooth = np.isfinite(least)
-        place = ratios[inner] + shift * (ratios[1] - ratios[0])
-        return np.where(smooth, place, ratios[node]), np.where(smooth, least, losses[draw, node])
+        best = ratios[inner] + shift * (ratios[1] - ratios[0])
+        return np.where(smooth, best, ratios[node]), np.where(smooth, least, losses[draw, node])
 
     def least(self, log_flops: Floats) -> Floats:
         """Least loss of each draw at budgets, (budgets, draws)."""
@@ -111,13 +115,13 @@ class Budgets:
         """
         low, high = np.log(reach)
         nodes = np.linspace(low, high, math.ceil((high - low) / FLOPS_STEP) + 1)
-        found = [self.least(nodes[:1])[0]]
-        targets = np.broadcast_to(losses, (len(found[0]), np.shape(losses)[-1]))
+        least = [self.least(nodes[:1])[0]]
+        targets = np.broadcast_to(losses, (len(least[0]), np.shape(losses)[-1]))
         for node in nodes[1:]:
-            if (found[-1] <= targets.min(1)).all():
+            if (least[-1] <= targets.min(1)).all():
                 break
-            found.append(self.least(np.array([node]))[0])
-        coarse = np.array(found)
+            least.append(self.least(np.array([node]))[0])
+        coarse = np.array(least)
         log_flops = np.stack([self._first(nodes, coarse, target) for target in targets.T], 1)
         return np.exp(log_flops), log_flops == low
 
@@ -136,8 +140,42 @@ class Budgets:
         excess = [least[k, draw] - target for k in (after - 1, after)]
         with np.errstate(all="ignore"):
             share = np.nan_to_num(excess[0] / (excess[0] - excess[1]), nan=1.0)
-        place = fine[after] - (1 - np.clip(share, 0, 1)) * (fine[1] - fine[0])
-        return np.where(inner, place, np.where(reached, nodes[0], np.inf))
+        crossing = fine[after] - (1 - np.clip(share, 0, 1)) * (fine[1] - fine[0])
+        return np.where(inner, crossing, np.where(reached, nodes[0], np.inf))
+
+    def on_bounds(self, log_ratio: Floats) -> Bools:
+        """Whether some log(D / N) are the least, and the greatest searched, (..., 2)."""
+        return np.isclose(log_ratio[..., None], np.log(self.search), rtol=0, atol=1e-9)
+
+    def splits(self, flops: Sequence[float], log_ratio: Floats) -> tuple[pd.DataFrame, list[str]]:
+        """Where the splits of budgets lie beside the fitted rows, and notes about the search.
+
+        Of the best log(D / N), (draws, flops), the median is located. Budgets that are infinite
+        have no split.
+        """
+        rows = self.rows(np.log(flops), np.median(log_ratio, 0))
+        notes, (low, high) = [SEARCHED.format(*self.search)], self.search
+        bound = self.on_bounds(log_ratio)
+        shares = bound.any(-1).mean(0)
+        if (share := float(shares.max())) >= LEAST_SHOWN_SHARE:
+            at_low, at_high = bound.any((0, 1))
+            wider = (
+                float(f"{low / 10:.2g}") if at_low else low,
+                float(f"{10 * high:.2g}") if at_high else high,
+            )
+            notes.append(
+                f"the best split of {flops[int(shares.argmax())]:.3g} FLOPs lies at an end of this "
+                f"range in {percent(share)} of the draws; to search further: "
+                f"{argument('search', wider)}"
+            )
+        return placed(self.fit, rows[np.isfinite(flops)]), notes
+
+    def median_splits(self, flops: Floats) -> tuple[pd.DataFrame, list[str]]:
+        """`splits` at the medians of some budgets, (draws, targets)."""
+        middle = [quantile(column, 0.5) for column in flops.T]
+        never = np.full(len(flops), np.nan)
+        best = [self.best(math.log(c))[0] if math.isfinite(c) else never for c in middle]
+        return self.splits(middle, np.stack(best, 1))
 
 
 def check_given(posterior: Posterior, given: Mapping[str, float | None]) -> dict[str, float]:
@@ -198,25 +236,17 @@ def budgets_of(
 
     Rows are of annealed checkpoints of runs at their best rate, and no data repeat.
     """
-    values = check_given(posterior, given)
+    values, ratios = check_given(posterior, given), searched(posterior, search)
     if drift:
-        return Budgets(
-            lambda rows: posterior.losses(rows)[draws], searched(posterior, search), values
-        )
+        return Budgets(posterior, lambda rows: posterior.losses(rows)[draws], ratios, values)
     chosen = np.arange(posterior.count)[draws]
-    nearest = without_drift(posterior, chosen[spread_draws(len(chosen))])
-    return Budgets(nearest, searched(posterior, search), values)
+    nearest = without_drift(posterior, chosen[spread_draws(len(chosen), MOST_DRAWS)])
+    return Budgets(posterior, nearest, ratios, values)
 
 
 def training_flops(fit: Posterior) -> Floats:
     rows = fit.table.frame
     return (FLOPS * rows["params"] * rows["tokens"]).to_numpy(float)
-
-
-def check_budgets(fits: Sequence[Posterior], flops: Sequence[float]) -> None:
-    for fit in fits:
-        fitted = pd.DataFrame({"flops": training_flops(fit)})
-        check_units(pd.DataFrame({"flops": flops}), "derive", fitted)
 
 
 def reach_of(fits: Sequence[Posterior]) -> Range:
@@ -270,17 +300,15 @@ def compute_optimal(
         bound, and `at_bound` says so. `places` says how far the split of each budget lies beyond
         the fitted rows, with the median N and D.
 
-    Warns
-    -----
-    TableWarning
-        If a split lies so far out that `bayeslaw forecast` would refuse it.
-
     Raises
     ------
     LawError
         If the law does not depend on N and D, or another of its covariates is lacking.
-    BayeslawError
-        If a budget is not positive, or a range is empty.
+
+    Warns
+    -----
+    TableWarning
+        If a split lies so far out that `bayeslaw forecast` would refuse it.
 
     Examples
     --------
@@ -294,87 +322,46 @@ def compute_optimal(
     >>> best = bl.derive.compute_optimal(fit, [1e21, 1e24])  # doctest: +SKIP
     >>> best.to_frame()[["quantity", "flops", "median"]]  # doctest: +SKIP
     """
-    asked = positive("flops", flops)
+    asked = asked_budgets([posterior], flops)
     if not span > 1:
         raise BayeslawError(f"span {span:g} is not above 1; it is a factor of budget.")
     checked(posterior)
-    check_budgets([posterior], asked)
-    drifting = bool(posterior.law.deviations)
-    rule = drifting and not drift
-    beside = None
-    if rule:
-        with warnings.catch_warnings():  # of its splits, those of the rule are judged
-            warnings.simplefilter("ignore", TableWarning)
-            beside = compute_optimal(
-                posterior,
-                asked,
-                span=span,
-                search=search,
-                replay=replay,
-                ptpp=ptpp,
-                drift=True,
-                **own,
-            )
-    budgets = budgets_of(posterior, search, {"replay": replay, "ptpp": ptpp, **own}, drift=not rule)
+    given = {"replay": replay, "ptpp": ptpp, **own}
+    rule = bool(posterior.law.deviations) and not drift
+    budgets = budgets_of(posterior, search, given, drift=not rule)
+    made = _optimum(budgets, asked, span)
+    warn_beyond(made.places, [posterior])
+    if not rule:
+        return made
+    beside = _optimum(budgets_of(posterior, search, given), asked, span)
+    return replace(made, notes=(*made.notes, RULE), with_drift=beside)
+
+
+def _optimum(budgets: Budgets, flops: Sequence[float], span: float) -> Derived:
+    """The best splits of budgets, and mean slopes over a span of each."""
     # At the ends of the span and in the middle: with kinks, a mean slope over the span is
     # determined where a derivative jumps.
     shifts = np.log(span) * np.array([-0.5, 0.0, 0.5])
-    best = np.array([[budgets.best(np.log(c) + shift) for shift in shifts] for c in asked])
+    best = np.array([[budgets.best(np.log(c) + shift) for shift in shifts] for c in flops])
     low, log_ratio, high = (best[:, k, 0].T for k in range(3))
-    loss = best[:, 1, 1].T
     slope = (high - low) / math.log(span)
-    bounds = np.log(budgets.search)
     at_low, at_bound, at_high = (
-        np.isclose(place[..., None], bounds, rtol=0, atol=1e-9).any(-1)
-        for place in (low, log_ratio, high)
+        budgets.on_bounds(ratio).any(-1) for ratio in (low, log_ratio, high)
     )
-    params, tokens = split_of(np.log(asked), log_ratio).values()
+    params, tokens = split_of(np.log(flops), log_ratio).values()
     numbers = {
         "params": (params, "parameters"),
         "tokens": (tokens, "tokens"),
         "tokens_per_param": (np.exp(log_ratio), "tokens per parameter"),
         "params_exponent": (0.5 * (1 - slope), "1"),
         "tokens_exponent": (0.5 * (1 + slope), "1"),
-        "loss": (loss, "nats per token"),
+        "loss": (best[:, 1, 1].T, "nats per token"),
     }
     bounded = {name: at_low | at_high if "exponent" in name else at_bound for name in numbers}
-    notes = [budgets.searched, *on_bound(budgets, asked, log_ratio)]
+    places, notes = budgets.splits(flops, log_ratio)
     notes.append(f"exponents: mean slopes over a factor {span:g} of budget")
-    notes += [RULE] * rule
-    cases = pd.DataFrame({"flops": asked})
-    places = {"": splits(posterior, budgets, asked, log_ratio)}
-    made = derived(numbers, cases, [posterior], at_bound=bounded, notes=notes, places=places)
-    return replace(made, with_drift=beside)
-
-
-def splits(
-    fit: Posterior, budgets: Budgets, flops: Sequence[float], log_ratio: Floats
-) -> pd.DataFrame:
-    """Where the split of each budget lies, at the median of the best log(D / N), (draws, flops).
-
-    Budgets that are infinite have no split.
-    """
-    rows = budgets.rows(np.log(flops), np.median(log_ratio, 0))
-    return placed(fit, rows[np.isfinite(flops)])
-
-
-def on_bound(budgets: Budgets, flops: Sequence[float], log_ratio: Floats) -> list[str]:
-    """A note if an end of the range searched binds in some draws, (draws, flops)."""
-    ends = np.log(budgets.search)
-    bound = np.isclose(log_ratio[..., None], ends, rtol=0, atol=1e-9)
-    shares = bound.any(-1).mean(0)
-    if (share := float(shares.max())) < LEAST_SHOWN_SHARE:
-        return []
-    at_low, at_high = bound.any((0, 1))
-    low, high = budgets.search
-    wider = (
-        float(f"{low / 10:.2g}") if at_low else low,
-        float(f"{10 * high:.2g}") if at_high else high,
-    )
-    return [
-        f"the best split of {flops[int(shares.argmax())]:.3g} FLOPs lies at an end of this range "
-        f"in {percent(share)} of the draws; to search further: {argument('search', wider)}"
-    ]
+    cases, at = pd.DataFrame({"flops": flops}), {"": places}
+    return derived(numbers, cases, [budgets.fit], at_bound=bounded, notes=notes, places=at)
 
 
 @step("FLOPs to reach a loss")
@@ -399,7 +386,7 @@ def flops_to_reach(
     loss : float or sequence of float
         Losses to reach, nats per token.
     search, replay, ptpp, own
-        As for `compute_optimal`.
+        As for `compute_optimal`, as are errors and warnings.
 
     Returns
     -------
@@ -407,18 +394,6 @@ def flops_to_reach(
         `flops`. Infinity where the loss is at or below the floor, or is not reached by the
         budgets searched; the least budget, marked in `at_bound`, where that reaches it already.
         `places` is of the split of the median budget.
-
-    Raises
-    ------
-    LawError
-        As for `compute_optimal`.
-    BayeslawError
-        If a loss is not positive, or a range is empty.
-
-    Warns
-    -----
-    TableWarning
-        As for `compute_optimal`.
 
     Examples
     --------
@@ -429,24 +404,16 @@ def flops_to_reach(
     reach = reach_of([posterior])
     budgets = budgets_of(posterior, search, {"replay": replay, "ptpp": ptpp, **own})
     flops, at_bound = budgets.flops_to(targets, reach)
-    place, bound = at_median(posterior, budgets, flops)
+    places, notes = budgets.median_splits(flops)
+    warn_beyond({"": places}, [posterior])
     return derived(
         {"flops": (flops, "FLOPs")},
         pd.DataFrame({"loss": targets}),
         [posterior],
         at_bound={"flops": at_bound},
-        notes=[budgets.searched, *bound, REACHED.format(*reach)],
-        places={"": place},
+        notes=[*notes, REACHED.format(*reach)],
+        places={"": places},
     )
-
-
-def at_median(fit: Posterior, budgets: Budgets, flops: Floats) -> tuple[pd.DataFrame, list[str]]:
-    """`splits` and `on_bound` at the medians of some budgets, (draws, targets)."""
-    middle = [quantile(column, 0.5) for column in flops.T]
-    never = np.full(len(flops), np.nan)
-    best = [budgets.best(math.log(c))[0] if math.isfinite(c) else never for c in middle]
-    log_ratio = np.stack(best, 1)
-    return splits(fit, budgets, middle, log_ratio), on_bound(budgets, middle, log_ratio)
 
 
 @step("compute multipliers")
@@ -476,13 +443,6 @@ def compute_multiplier(
         NaN where neither does. `notes` says how draws were paired: those of separate fits are
         independent.
 
-    Raises
-    ------
-    BayeslawError
-        If a loss is not positive, or a range is empty.
-    LawError
-        If a law does not depend on N and D alone.
-
     Warns
     -----
     TableWarning
@@ -501,11 +461,12 @@ def compute_multiplier(
     for name, fit, draws in zip(("recipe", "reference"), fits, index, strict=True):
         budgets = budgets_of(fit, search, {}, draws)
         reached.append(budgets.flops_to(targets, reach))
-        places[name], of_bound = at_median(fit, budgets, reached[-1][0])
-        notes += [f"{name}: {note}" for note in (budgets.searched, *of_bound)]
+        places[name], of_recipe = budgets.median_splits(reached[-1][0])
+        notes += [f"{name}: {note}" for note in of_recipe]
     (flops, bound), (reference_flops, reference_bound) = reached
     with np.errstate(invalid="ignore"):  # infinity over infinity is not defined
         ratio = reference_flops / flops
+    warn_beyond(places, fits)
     return derived(
         {"multiplier": (ratio, "1")},
         pd.DataFrame({"loss": targets}),
@@ -543,3 +504,12 @@ def positive(name: str, values: float | Sequence[float]) -> list[float]:
     if not numbers or not all(0 < value < math.inf for value in numbers):
         raise BayeslawError(f"{name} must be positive numbers; got {values!r}.")
     return numbers
+
+
+def asked_budgets(fits: Sequence[Posterior], flops: float | Sequence[float]) -> list[float]:
+    """Budgets, checked against those of the fitted rows."""
+    asked = positive("flops", flops)
+    for fit in fits:
+        fitted = pd.DataFrame({"flops": training_flops(fit)})
+        check_units(pd.DataFrame({"flops": asked}), "derive", fitted)
+    return asked

@@ -6,20 +6,19 @@ on the same evaluation data.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.common.arrays import Floats
+from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError, LawError
 from bayeslaw.common.progress import step
 from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
 from bayeslaw.derive.derived import (
     Derived,
     Places,
-    check_level,
     checked,
     derived,
     interval,
@@ -33,18 +32,16 @@ from bayeslaw.derive.derived import (
 from bayeslaw.derive.optimum import (
     REACHED,
     Range,
+    asked_budgets,
     budgets_of,
-    check_budgets,
     check_same_data,
-    on_bound,
     reach_of,
-    splits,
     training_flops,
 )
 from bayeslaw.inference.pools import pair_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.table import Rows, is_synthetic, rows_of
-from bayeslaw.tables.validation import COVARIATES, check_rows
+from bayeslaw.tables.validation import COVARIATES, check_units
 
 REGRET = "regret: expected nats above the best if chosen now"
 FARTHER = 100.0
@@ -109,7 +106,6 @@ class Recipes(Showing):
             above the lowest if it is chosen now, in nats per token; `behind`, `behind_lower` and
             `behind_upper`: its loss less the lowest of the others.
         """
-        check_level(level)
         rows = []
         for i, target in enumerate(self.targets.to_dict("records")):
             losses = self.losses.values[:, :, i]
@@ -164,7 +160,7 @@ class Recipes(Showing):
             "evidence": judged(self.places)[1] or None,
             "synthetic": self.synthetic,
         }
-        parts = (
+        tables = (
             (
                 "multipliers",
                 self.multipliers,
@@ -172,7 +168,7 @@ class Recipes(Showing):
             ),
             ("crossings", self.crossings, "FLOPs where the order changes"),
         )
-        for name, numbers, title in parts:
+        for name, numbers, title in tables:
             document[name] = None
             if numbers is not None:
                 shown = numbers.shown([level])
@@ -215,8 +211,6 @@ def compare_recipes(
     ------
     LawError
         If `flops` is given and a law depends on more than N and D.
-    BayeslawError
-        If there are fewer than two fits, or not one of `targets` and `flops`.
 
     Warns
     -----
@@ -240,67 +234,85 @@ def compare_recipes(
     failures = checked(*posteriors)
     check_same_data(posteriors)
     index, how = pair_draws(posteriors)
-    notes: tuple[str, ...] = (f"draws paired {how}",)
-    multipliers = crossings = None
     if targets is not None:
-        used = {c for fit in posteriors for c in fit.columns}
-        columns = [c for c in dict.fromkeys((*COVARIATES, *sorted(used))) if c in used]
-        rows = rows_of(targets, "targets", columns).frame.reset_index(drop=True)
-        for fit in posteriors:
-            check_rows(rows, "targets", fit.table.frame)
-        losses = np.stack(
-            [f.law_loss(Rows(rows))[i] for f, i in zip(posteriors, index, strict=True)]
-        )
-        frame = rows[columns]
-        places = {name: placed(fit, rows) for name, fit in fits.items()}
-    else:
-        asked = [float(c) for c in np.atleast_1d(np.asarray(flops, float))]
-        if not all(0 < c < math.inf for c in asked):
-            raise BayeslawError("flops: give positive budgets, such as 1e21.")
-        for name, fit in fits.items():
-            if set(fit.columns) != {"params", "tokens"}:
-                raise LawError(
-                    f"{name}: a budget is split between N and D, and law {fit.law.name} depends on "
-                    f"{', '.join(fit.columns)}; give rows instead (targets=, --at)."
-                )
-        check_budgets(posteriors, asked)
-        reach = reach_of(posteriors)
-        pairs = zip(posteriors, index, strict=True)
-        budgets = [budgets_of(fit, search, {}, draws) for fit, draws in pairs]
-        best = np.array([[each.best(math.log(c)) for c in asked] for each in budgets])
-        ratios, losses = np.moveaxis(best, (2, 1), (0, 3))
-        frame, places = pd.DataFrame({"flops": asked}), {}
-        for (name, fit), each, log_ratio in zip(fits.items(), budgets, ratios, strict=True):
-            places[name] = splits(fit, each, asked, log_ratio)
-            found = each.searched, *on_bound(each, asked, log_ratio)
-            notes += tuple(f"{name}: {note}" for note in found)
-        first, *others = fits
-        saved, at_bound = {}, {}
-        for name, each in zip(others, budgets[1:], strict=True):
-            # At the first recipe's loss in the draw, not at its median: that would add what is
-            # uncertain about the first's own FLOPs, which are given here.
-            needed, bound = each.flops_to(losses[0], reach)
-            saved[f"{name} over {first}"] = (np.asarray(asked) / needed, "1")
-            at_bound[f"{name} over {first}"] = bound
-        searched = [REACHED.format(*reach)]
-        multipliers = derived(saved, frame, at_bound=at_bound, notes=searched)
-        # The order is known where all fits have rows; from there on we look for a change.
-        most = [training_flops(fit).max() for fit in posteriors]
-        start, end = min(most), FARTHER * max(most)
-        steps = math.ceil(math.log(end / start) / CROSSING_STEP) + 1
-        nodes = np.linspace(math.log(start), math.log(end), steps)
-        least, *along = (each.least(nodes) for each in budgets)
-        changed = {
-            f"{first} and {name}": (_crossing(least - other, nodes)[:, None], "FLOPs")
-            for name, other in zip(others, along, strict=True)
-        }
-        crossings = derived(changed, pd.DataFrame(index=[0]))
-        notes += (f"changes of order searched from {start:.3g} to {end:.3g} FLOPs",)
+        compared = _at_rows(fits, index, targets)
+    elif flops is not None:
+        compared = _at_budgets(fits, index, asked_budgets(posteriors, flops), search)
+    warn_beyond(compared.places, posteriors)
+    return replace(
+        compared,
+        notes=(f"draws paired {how}", *compared.notes),
+        failures=failures,
+        synthetic=any(is_synthetic(fit.table) for fit in posteriors),
+    )
+
+
+def _at_rows(
+    fits: Mapping[str, Posterior], index: Sequence[Ints], targets: Rows | pd.DataFrame
+) -> Recipes:
+    """The recipes compared at rows, in paired draws."""
+    for fit in fits.values():
+        targets = fit.rows(targets, "targets")
+        check_units(targets.frame, "targets", fit.table.frame)
+    rows = Rows(rows_of(targets).frame.reset_index(drop=True))
+    used = {c for fit in fits.values() for c in fit.columns}
+    columns = [c for c in dict.fromkeys((*COVARIATES, *sorted(used))) if c in used]
+    pairs = zip(fits.values(), index, strict=True)
+    losses = np.stack([fit.law_loss(rows)[draws] for fit, draws in pairs])
+    places = {name: placed(fit, rows.frame) for name, fit in fits.items()}
+    return Recipes(_labelled(losses, fits), rows.frame[columns], places=places)
+
+
+def _at_budgets(
+    fits: Mapping[str, Posterior],
+    index: Sequence[Ints],
+    flops: list[float],
+    search: Range | None,
+) -> Recipes:
+    """The recipes compared at budgets, which each draw of each recipe splits as is best for it."""
+    for name, fit in fits.items():
+        if set(fit.columns) != {"params", "tokens"}:
+            raise LawError(
+                f"{name}: a budget is split between N and D, and law {fit.law.name} depends on "
+                f"{', '.join(fit.columns)}; give rows instead (targets=, --at)."
+            )
+    paired = zip(fits.items(), index, strict=True)
+    budgets = {name: budgets_of(fit, search, {}, draws) for (name, fit), draws in paired}
+    losses, places, notes = [], {}, []
+    for name, of_recipe in budgets.items():
+        ratios, least = zip(*(of_recipe.best(math.log(c)) for c in flops), strict=True)
+        losses.append(np.stack(least, 1))
+        places[name], of_split = of_recipe.splits(flops, np.stack(ratios, 1))
+        notes += [f"{name}: {note}" for note in of_split]
+    targets, reach = pd.DataFrame({"flops": flops}), reach_of([*fits.values()])
+    first, *others = budgets
+    saved, at_bound = {}, {}
+    for name in others:
+        # At the first recipe's loss in the draw, not at its median: that would add what is
+        # uncertain about the first's own FLOPs, which are given here.
+        needed, bound = budgets[name].flops_to(losses[0], reach)
+        saved[f"{name} over {first}"] = (np.asarray(flops) / needed, "1")
+        at_bound[f"{name} over {first}"] = bound
+    multipliers = derived(saved, targets, at_bound=at_bound, notes=[REACHED.format(*reach)])
+    # The order is known where all fits have rows; from there on we look for a change.
+    most = [training_flops(fit).max() for fit in fits.values()]
+    start, end = min(most), FARTHER * max(most)
+    steps = math.ceil(math.log(end / start) / CROSSING_STEP) + 1
+    nodes = np.linspace(math.log(start), math.log(end), steps)
+    along = {name: of_recipe.least(nodes) for name, of_recipe in budgets.items()}
+    changed = {
+        f"{first} and {name}": (_crossing(along[first] - along[name], nodes)[:, None], "FLOPs")
+        for name in others
+    }
+    crossings = derived(changed, pd.DataFrame(index=[0]))
+    notes.append(f"changes of order searched from {start:.3g} to {end:.3g} FLOPs")
+    array = _labelled(np.stack(losses), fits)
+    return Recipes(array, targets, multipliers, crossings, tuple(notes), places=places)
+
+
+def _labelled(losses: Floats, fits: Mapping[str, Posterior]) -> xr.DataArray:
     dims, units = ("recipe", "draw", "target"), {"units": "nats per token"}
-    array = xr.DataArray(losses, {"recipe": list(fits)}, dims, attrs=units)
-    warn_beyond(places, posteriors)
-    synthetic = any(is_synthetic(fit.table) for fit in posteriors)
-    return Recipes(array, frame, multipliers, crossings, notes, failures, places, synthetic)
+    return xr.DataArray(losses, {"recipe": list(fits)}, dims, attrs=units)
 
 
 def _crossing(difference: Floats, nodes: Floats) -> Floats:

@@ -31,11 +31,6 @@ LEAST = 1e-3
 MOST_STEP = 1.0
 
 
-def spread_draws(count: int, most: int = MOST_DRAWS) -> Ints:
-    """At most so many draws, evenly spread."""
-    return np.linspace(0, count - 1, min(count, most)).round().astype(int)
-
-
 def without_drift(fit: Posterior, draws: Ints) -> Callable[[Rows], Floats]:
     """Losses on rows, (draws, rows), of the constant-exponent law nearest to each of some draws.
 
@@ -54,23 +49,23 @@ def without_drift(fit: Posterior, draws: Ints) -> Callable[[Rows], Floats]:
     p |= {n: np.maximum(p[n], LEAST) for n in ("E", *law.coefficients)}
     with np.errstate(divide="ignore"):
         ends = np.where(logged[:, None], np.log(np.maximum(bounds, 0.0)), bounds)
-    place = np.hstack([p[name] for name in names])
-    place = np.clip(np.where(logged, np.log(np.maximum(place, 1e-12)), place), *ends.T)
+    point = np.hstack([p[name] for name in names])
+    point = np.clip(np.where(logged, np.log(np.maximum(point, 1e-12)), point), *ends.T)
 
-    def at(place: Floats, rows: Ints) -> dict[str, Floats]:
-        values = np.where(logged, np.exp(place), place)
+    def parameters(point: Floats, rows: Ints) -> dict[str, Floats]:
+        values = np.where(logged, np.exp(point), point)
         moved = {name: values[:, [k]] for k, name in enumerate(names)}
         return {name: v[rows] for name, v in p.items()} | moved
 
-    def logs(place: Floats, rows: Ints) -> tuple[Floats, Floats]:
+    def logs(point: Floats, rows: Ints) -> tuple[Floats, Floats]:
         """Log losses, (draws, rows), and their derivatives, (draws, rows, names)."""
-        q = at(place, rows)
+        q = parameters(point, rows)
         loss, by = law.loss(q, x, fit.at), law.gradient(q, x, fit.at, names)
         slopes = [by[n] * (q[n] if log else 1.0) for n, log in zip(names, logged, strict=True)]
         return np.log(loss), np.stack([np.broadcast_to(s / loss, loss.shape) for s in slopes], -1)
 
     active = np.arange(len(draws))
-    fitted, slopes = logs(place, active)
+    fitted, slopes = logs(point, active)
     squares, damping = ((goal - fitted) ** 2).sum(1), np.full(len(draws), DAMPING)
     for _ in range(STEPS):
         own = slopes[active]
@@ -79,17 +74,17 @@ def without_drift(fit: Posterior, draws: Ints) -> Callable[[Rows], Floats]:
         scale = np.einsum("dkk->dk", products) + 1e-12
         damped = products + damping[active, None, None] * (scale[:, None] * np.eye(len(names)))
         step = np.linalg.solve(damped, gradient[..., None])[..., 0]
-        moved = np.clip(place[active] + np.clip(step, -MOST_STEP, MOST_STEP), *ends.T)
+        moved = np.clip(point[active] + np.clip(step, -MOST_STEP, MOST_STEP), *ends.T)
         trial, turned = logs(moved, active)
         after = ((goal[active] - trial) ** 2).sum(1)
         better = after < squares[active]
         done = better & (squares[active] - after <= SETTLED * after)
         kept = active[better]
-        place[kept], fitted[kept], slopes[kept] = moved[better], trial[better], turned[better]
+        point[kept], fitted[kept], slopes[kept] = moved[better], trial[better], turned[better]
         squares[kept] = after[better]
         damping[active] *= np.where(better, 0.2, 5.0)
         active = active[~done & (damping[active] < 1e6)]
         if not len(active):
             break
-    nearest = at(place, np.arange(len(draws)))
+    nearest = parameters(point, np.arange(len(draws)))
     return lambda rows: law.loss(nearest, law.covariates(rows), fit.at)

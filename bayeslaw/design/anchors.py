@@ -18,7 +18,7 @@ from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.common.errors import BayeslawError, TableError, TableWarning, unknown
 from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import Block, Note, Showing, Shown, Table
-from bayeslaw.inference.pools import Pool, with_draws
+from bayeslaw.inference.pools import Pool, spread_draws, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import new_size_effects
 from bayeslaw.laws.steps import completed
@@ -29,7 +29,7 @@ from bayeslaw.tables.validation import (
     COVARIATES,
     IDENTITY,
     OF_DOMAIN,
-    check_rows,
+    check_units,
     same_rows,
 )
 
@@ -168,7 +168,7 @@ def joint_gaussian(
     fit: Posterior | Pool, frame: pd.DataFrame, targets: pd.DataFrame
 ) -> JointGaussian:
     """Joint Gaussian of measurements of `frame` and latent log losses of `targets`."""
-    draws = np.unique(np.linspace(0, fit.count - 1, min(MOST_DRAWS, fit.count)).astype(int))
+    draws = spread_draws(fit.count, MOST_DRAWS)
     # Candidates may state a domain, and targets not; the losses are of the fit's.
     frame = frame.drop(columns=[*OF_DOMAIN], errors="ignore")
     rows = pd.concat(completed([frame, targets]), join="inner")
@@ -212,11 +212,9 @@ def _noise(fit: Posterior, frame: pd.DataFrame) -> Floats:
 
 def candidate_rows(posterior: Posterior | Pool, candidates: Rows | pd.DataFrame) -> pd.DataFrame:
     """Valid candidate rows that are not training rows of the posterior."""
-    columns = [*posterior.columns]
-    rows = rows_of(candidates, "candidates", columns)
-    check_rows(rows.frame, rows.name, posterior.table.frame)
+    columns, rows = [*posterior.columns], posterior.rows(candidates, "candidates")
+    check_units(rows.frame, rows.name, posterior.table.frame)
     for law in posterior.laws:
-        rows = law.rows(rows)
         law.covariates(rows)  # raises for rows with tokens = 0
     frame = rows.frame
     levels = [level for member in posterior.members.values() for level in member.spec.effects]
@@ -391,10 +389,8 @@ def choose_anchors(
     columns = [*posterior.columns]
     frame = candidate_rows(posterior, candidates)
     price = costs(frame, posterior.columns, cost=cost, fitted=posterior.table)
-    aims = rows_of(targets, "targets", columns).frame
-    check_rows(aims, "targets", posterior.table.frame)
-    for law in posterior.laws:
-        aims = law.at_held(aims, "targets")
+    aims = posterior.rows(targets, "targets").frame
+    check_units(aims, "targets", posterior.table.frame)
     most = budget or math.inf
     runs = price.buy(price.shuffled(seed), k or MOST_RUNS, most)
     if not runs:

@@ -151,7 +151,7 @@ class Pool(Showing, BaseFit):
         for k, (name, fit) in enumerate(used.items()):
             count = round(total * self.weights[name])
             owner.append(np.full(count, k))
-            draw.append(np.linspace(0, fit.count - 1, count).round().astype(int))
+            draw.append(spread_draws(fit.count, count))
             # Members alternate at random. In equal parts of the pool, every n-th draw would be of
             # the larger member more often than its weight says.
             key.append(np.sort(rng.random(count)))
@@ -305,6 +305,11 @@ def check_roles(target: Fit, source: Fit) -> None:
             f"the {which}'s fit is of role {role} (column 'role', or the losses of its bases); "
             f"give a fit of the domain {other}."
         )
+
+
+def spread_draws(count: int, most: int) -> Ints:
+    """At most so many of some draws, evenly spread."""
+    return np.linspace(0, count - 1, min(count, most)).round().astype(int)
 
 
 def pair_draws(fits: Sequence[Fit]) -> tuple[list[Ints], str]:

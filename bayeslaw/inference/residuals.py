@@ -11,7 +11,7 @@ import pandas as pd
 import xarray as xr
 from scipy.special import logsumexp
 
-from bayeslaw.common.arrays import Bools, Floats, Ints
+from bayeslaw.common.arrays import Bools, Floats, Ints, Strings
 from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.model import effects, noise
 from bayeslaw.tables.table import LossTable, Rows
@@ -126,7 +126,7 @@ def error_draws(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator) -
     if fit.spec.errors == "independent":
         return fit.spec.likelihood.sample(rng, sigma.shape, sigma, q)
     count, run, tokens = len(frame), noise.runs(frame), frame["tokens"].to_numpy(float)
-    ends = fit.draws[LAST_ERROR] if LAST_ERROR in fit.draws else last_errors(fit)
+    ends = fit.draws[LAST_ERROR] if LAST_ERROR in fit.draws else last_errors(fit, run)
     last = ends["last_tokens"].to_series()
     beyond = tokens > last.reindex(run).to_numpy()
     ends = ends.isel(last_run=np.isin(last.index, run[beyond]))
@@ -145,14 +145,19 @@ def error_draws(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator) -
     return noise.draw_paths(fit.spec.likelihood, rng, sigma, q, rows, fitted)[:, :count]
 
 
-def last_errors(fit: FittedLaw) -> xr.DataArray:
-    """Residuals of the last row of each labelled training run, dims (chain, draw, last_run)."""
+def last_errors(fit: FittedLaw, runs: Strings | None = None) -> xr.DataArray:
+    """Residuals of the last row of each labelled training run, dims (chain, draw, last_run).
+
+    With `runs`, of those among them alone.
+    """
     run, tokens = noise.runs(fit.table.frame), fit.table.frame["tokens"].to_numpy(float)
     last = pd.Series(tokens).groupby(run).max().reindex(run).to_numpy()
-    ends = (tokens == last) & ~effects.unlabelled(run)
+    ends = (tokens == last) & ~effects.unlabelled(run) & (runs is None or np.isin(run, runs))
     sizes = fit.draws.sizes["chain"], fit.draws.sizes["draw"]
+    count = int(ends.sum())
+    errors = residual(fit, fit.table, fit.spec.effects)[:, ends] if count else np.empty(0)
     return xr.DataArray(
-        residual(fit, fit.table, fit.spec.effects)[:, ends].reshape(*sizes, -1),
+        errors.reshape(*sizes, count),
         {"last_run": run[ends], "last_tokens": ("last_run", tokens[ends])},
         ("chain", "draw", "last_run"),
     )

@@ -25,7 +25,7 @@ References
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -53,7 +53,7 @@ FINER = 4
 EXACT_ZOOMS, MOST_STEPS = 2, 8
 """Finer lattices of a plan, for one of other queries, which are right to .1 %; and most of any."""
 EXACT = 1e-10
-"""E-folds to which the budget of a plan is the smallest one at its ratio."""
+"""E-folds to which a plan is the smallest one at its ratio; of a fixed budget, of the ratio."""
 
 
 class Place(NamedTuple):
@@ -112,19 +112,18 @@ def lattice_of(domains: Sequence[Domain], budgets: Floats, ratios: Floats) -> La
     return Lattice(budgets, ratios, [domain.losses(rows).reshape(shape) for domain in domains])
 
 
-def fitted_budgets(fit: Fit, params: float) -> tuple[float, float]:
-    """Least and greatest log ATPP of the fitted rows, also of a model of so many parameters."""
-    if fit.table is None:
-        return NO_TABLE
-    rows = fit.table.frame
-    low = np.log(rows["tokens"] / np.maximum(rows["params"], params)).min()
-    return float(low), float(np.log(rows["tokens"].max() / params))
-
-
 def searched_budgets(fits: Collection[Fit], params: float) -> Floats:
     """Budgets of the lattice of a plan, log ATPP, from the least to the greatest."""
-    ends = np.array([fitted_budgets(fit, params) for fit in fits])
-    low, high = ends[:, 0].min() - REACH, ends[:, 1].max() + REACH
+    lows, highs = [], []
+    for fit in fits:
+        low, high = NO_TABLE
+        if fit.table is not None:
+            rows = fit.table.frame
+            low = np.log(rows["tokens"] / np.maximum(rows["params"], params)).min()
+            high = np.log(rows["tokens"].max() / params)
+        lows.append(low)
+        highs.append(high)
+    low, high = min(lows) - REACH, max(highs) + REACH
     budgets = np.linspace(low, high, math.ceil((high - low) / SPACING) + 1)
     if all(fit.accepts_beyond for fit in fits):
         return np.concatenate([low - ACCEPTED[::-1], budgets, high + ACCEPTED])
@@ -179,9 +178,8 @@ class Problem:
 
     def rank(self, confidence: float | None = None) -> int:
         """Smallest number of draws whose fraction is at least a confidence."""
-        share = self.confidence if confidence is None else confidence
         # The small number keeps .9 of 10 draws at 9 despite rounding.
-        return max(1, math.ceil((share - 1e-9) * self.draws))
+        return max(1, math.ceil(((confidence or self.confidence) - 1e-9) * self.draws))
 
     def scaled(
         self, max_loss: float = 1.0, max_forgetting: float = 1.0, baseline: float = 1.0
@@ -210,7 +208,7 @@ class Problem:
         holds = self.holds(losses)
         if self.jointly:
             return np.asarray(np.count_nonzero(np.logical_and.reduce(holds), axis=-1))
-        return np.min([np.count_nonzero(each, axis=-1) for each in holds], axis=0)
+        return np.min([np.count_nonzero(held, axis=-1) for held in holds], axis=0)
 
     def held(self, budgets: float | Floats, ratios: float | Floats) -> Ints:
         """Number of draws at which the limits hold, for each pair of budget and ratio."""
@@ -259,9 +257,9 @@ class Problem:
         zooms = EXACT_ZOOMS if exact else 1
         for _ in range(MOST_STEPS):
             finer = self._around(place, width, step)
-            place, found = self._first(finer, self.counted(finer), rank)
-            node = found or node
-            place = place if found else node
+            place, finer_node = self._first(finer, self.counted(finer), rank)
+            node = finer_node or node
+            place = place if finer_node else node
             # At an edge of the finer lattice the least budget may lie beyond it.
             lower = finer.budgets[0] == node.budget > lattice.budgets[0]
             aside = place.ratio in finer.ratios[[0, -1]] and place.ratio not in ends
@@ -321,10 +319,8 @@ class Problem:
         ratio = place.ratio
         distances = width * np.r_[10.0 ** -np.arange(8), 0.0]
         near = place.budget + np.r_[-distances, distances[::-1]]
-        least = first_that(lambda budgets: self.held(budgets, ratio) >= rank, near, EXACT)
-        if least is None:
-            return node
-        return Place(least, ratio, rank)
+        least = first_that(lambda budgets: self.held(budgets, ratio) >= rank, near)
+        return node if least is None else Place(least, ratio, rank)
 
     def _least_replay(self, rank: int) -> Place | None:
         """The least ratio that meets all limits; without any limit, that of the best target loss.
@@ -333,7 +329,7 @@ class Problem:
         """
         budget, ratios = self.fixed or 0.0, self.lattice.ratios
         if any(limit.most < math.inf for limit in self.limits):
-            ratio = first_that(lambda r: self.held(budget, r) >= rank, ratios, EXACT)
+            ratio = first_that(lambda r: self.held(budget, r) >= rank, ratios)
             return None if ratio is None else Place(budget, ratio, rank)
         target, nodes = self.limits[0], ratios
         while True:
@@ -384,23 +380,26 @@ class Problem:
         shares = ", ".join(f"P({n}) up to {held / self.draws:.3g}" for n, held in most.items())
         return f"{failing or 'the limits together'}; alone, {shares}"
 
-    def halves(self) -> Iterator[tuple["Problem", "Problem"]]:
-        """The problem on half of the draws, and on the other half, both ways."""
+    def held_out(self) -> float:
+        """P(both) on half of the draws of a plan of the other half, mean of both directions."""
         # In order: of alternating draws, which are correlated, each half would know the other.
-        middle = self.draws // 2
-        one, other = (replace(self, some=s) for s in (slice(middle), slice(middle, None)))
-        return iter([(one, other), (other, one)])
+        middle, held = self.draws // 2, []
+        one, other = (replace(self, some=half) for half in (slice(middle), slice(middle, None)))
+        for half, rest in ((one, other), (other, one)):
+            if (plan := half.smallest()) is not None:
+                held.append(rest.held(plan.budget, plan.ratio)[0] / rest.draws)
+        return float(np.mean(held)) if held else math.nan
 
 
 FIRST_NODES = 17
 """Points between which `first_that` divides an interval."""
 
 
-def first_that(holds: Callable[[Floats], Bools], points: Floats, tolerance: float) -> float | None:
-    """The first of some points at which something holds, refined towards the one before it."""
+def first_that(holds: Callable[[Floats], Bools], points: Floats) -> float | None:
+    """The first of some points at which something holds, refined to `EXACT` towards the last."""
     while (held := holds(points)).any():
         k = int(held.argmax())
-        if not k or abs(points[k] - points[k - 1]) <= tolerance:
+        if not k or abs(points[k] - points[k - 1]) <= EXACT:
             return float(points[k])
         points = np.linspace(points[k - 1], points[k], FIRST_NODES)
     return None

@@ -1,20 +1,21 @@
-"""The planned run as each fit sees it: its losses, its noise, and how far it lies from the rows."""
+"""The planned run: its arguments, checked, its losses under each fit, and how far it lies out."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 from scipy.interpolate import RegularGridInterpolator
 
 from bayeslaw.checks.findings import SEVERITIES, judge_extrapolation
 from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.errors import BayeslawError, argument, unknown
 from bayeslaw.common.formatting import listed
 from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.inference.pools import Fit, pair_draws
+from bayeslaw.inference.pools import Fit, check_roles, pair_draws, spread_draws, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import (
     error_draws,
@@ -23,16 +24,80 @@ from bayeslaw.inference.residuals import (
     too_few_sizes,
 )
 from bayeslaw.inference.variance import latent_parts, shares
-from bayeslaw.laws.steps import Bases, Departure
+from bayeslaw.laws.steps import Departure, Repetition
 from bayeslaw.model import effects
 from bayeslaw.tables.hull import MEASURED_DECADES, evidence, farthest, locate, of_measured
-from bayeslaw.tables.table import Rows, grid
-from bayeslaw.tables.validation import COVARIATES
+from bayeslaw.tables.table import Rows, grid, of_domains
+from bayeslaw.tables.validation import COVARIATES, check_units, label_texts
 
-MOST_DRAWS = 4000
+MOST_PAIRS = 4000
 """Most paired draws, evenly spread."""
 CHUNK = 400
 """Rows that are evaluated at once: fewer take longer each, and more do not fit into the cache."""
+NEW_BASE = "new"
+"""In place of the label of a base: one without rows."""
+type Baseline = float | tuple[float, float] | None
+"""Argument of `bayeslaw.plan`: a loss, a loss and its standard deviation, or none."""
+
+
+# -- arguments ------------------------------------------------------------------------------------
+
+
+def check_limits(
+    limits: Mapping[str, float | None], atpp: float | None, confidence: float, *, relative: bool
+) -> None:
+    """Raise `BayeslawError` unless limits or a budget are given, and all are in range."""
+    for name, example in (("max_loss", 1.8), ("max_forgetting", 0.02)):
+        if atpp is None and limits[name] is None:
+            raise BayeslawError(
+                f"a plan needs {name} ({argument(name, example)}), or a fixed budget "
+                f"({argument('atpp', 8)})."
+            )
+    _check_positive(atpp=atpp, max_loss=limits["max_loss"])
+    if (rise := limits["max_forgetting"]) is not None:
+        if not -1 < rise < math.inf:
+            raise BayeslawError(f"max_forgetting={rise:g}: 0.02 allows a rise of 2 %.")
+        if relative and rise > 1:
+            raise BayeslawError(
+                f"max_forgetting={rise:g}: give a fraction, not a percentage; {rise / 100:g} "
+                f"allows a rise of {rise:g} %. Limits in nats need relative=False (--absolute)."
+            )
+    if not 0 < confidence < 1:
+        raise BayeslawError(f"confidence={confidence:g} is not between 0 and 1; 0.9 is 90 %.")
+
+
+def _check_positive(**numbers: float | None) -> None:
+    for name, value in numbers.items():
+        if value is not None and not 0 < value < math.inf:
+            of_tokens = " of tokens" if name == "unique_tokens" else ""
+            raise BayeslawError(f"{name}={value:g}: give a positive number{of_tokens}.")
+
+
+def check_fits(target: Fit, source: Fit, ratios: Floats, *, repeated: bool) -> None:
+    """Raise `BayeslawError` unless the fits are of two domains, and know what is looked for."""
+    for law in target.laws:
+        if repeated and not law.step(Repetition):
+            raise BayeslawError(
+                f"unique_tokens: {law.name} was fitted to a table without the column "
+                "unique_tokens, so it does not know what repeated tokens are worth; add "
+                "the column and fit again."
+            )
+    one, other = ([m.draws for m in fit.members.values()] for fit in (target, source))
+    # A file that is loaded twice gives two objects with the same draws.
+    if one and len(one) == len(other) and all(a.equals(b) for a, b in zip(one, other, strict=True)):
+        raise BayeslawError(
+            "target and source are one posterior; give that of the domain adapted to, and "
+            "that of the domain that may be forgotten."
+        )
+    check_roles(target, source)
+    for law in (*target.laws, *source.laws):
+        only = law.held.get("replay", 1.0)
+        if "replay" not in law.columns and (ratios != only).any():
+            why = "does not know replay, so no ratio can be planned: fit one that does, such as"
+            why = f"{why} form1n" if only == 1 else f"was fitted to replay {only:g} alone"
+            raise BayeslawError(
+                f"the law {law.name} {why}, or fix replay_grid=[{only:g}] (--replay {only:g})."
+            )
 
 
 @dataclass(frozen=True)
@@ -40,11 +105,11 @@ class PlannedRun:
     """The run that is planned, but for its budget and replay ratio."""
 
     params: float
-    ptpp: float | None = None  # not needed where no law knows it
-    base: str | None = None  # without a label, a law that starts from one takes that of N and P
-    unique_tokens: float | None = None  # without it, no tokens repeat
-    seed: int = 0  # of the noise, and of random effects that are drawn
-    replay: float = 0.5  # of the row for these; a law that was fitted to one ratio knows no other
+    ptpp: float | None  # not needed where no law knows it
+    base: str | None  # without a label, a law that starts from one takes that of N and P
+    unique_tokens: float | None  # without it, no tokens repeat
+    seed: int  # of the noise, and of random effects that are drawn
+    replay: float  # of the row for these; a law that was fitted to one ratio knows no other
 
     def rows(self, budgets: float | Floats, ratios: float | Floats) -> pd.DataFrame:
         """A row for each pair of a budget, log ATPP, and a replay ratio."""
@@ -58,6 +123,104 @@ class PlannedRun:
     def row(self) -> pd.DataFrame:
         """A row for random effects and noise, which depend on neither budget nor replay."""
         return self.rows(0.0, self.replay)
+
+    def at(self, tokens: float, replay: float) -> pd.DataFrame:
+        """The row of a budget and a replay ratio."""
+        return self.row.assign(tokens=tokens, replay=replay)
+
+
+def run_of(
+    fits: Sequence[Fit],
+    params: float,
+    ptpp: float | None,
+    base: str | None,
+    unique_tokens: float | None,
+    seed: int,
+) -> tuple[PlannedRun, str]:
+    """The planned run, if the fits know it, and its base in words."""
+    for fit in fits:
+        if not isinstance(fit, PointFit):
+            with_draws(fit, "plan")
+    stage = _stage_of(fits, ptpp)
+    _check_positive(params=params, ptpp=stage, unique_tokens=unique_tokens)
+    label, words = _base_of(fits, base, params, stage)
+    laws = [law for fit in fits for law in fit.laws]
+    replay = next((law.held["replay"] for law in laws if "replay" in law.held), 0.5)
+    run = PlannedRun(params, stage, label, unique_tokens, seed, replay)
+    # Tokens and replay are what the plan looks for.
+    asked = run.row.drop(columns=["tokens", "replay"])
+    for law in laws:
+        law.at_held(asked, "plan")
+    for fit in fits:
+        if fit.table is not None:
+            check_units(asked, "plan", fit.table.frame)
+    return run, words
+
+
+def _stage_of(fits: Sequence[Fit], ptpp: float | None) -> float | None:
+    """Pre-training tokens per parameter: as given, or the only value in the fits' tables."""
+    tables = [fit.table.frame for fit in fits if fit.table is not None]
+    stages = {float(value) for rows in tables if "ptpp" in rows for value in rows["ptpp"]}
+    if ptpp is None and len(stages) == 1:
+        return stages.pop()
+    for fit in fits:
+        if own := [c for law in fit.laws for c in law.declared if c in law.columns]:
+            raise BayeslawError(
+                f"{fit.name}: a plan does not know {', '.join(own)}; fit the rows of one value, "
+                f"such as {argument('where', f'{own[0]} == 8')}."
+            )
+    if ptpp is None and any("ptpp" in fit.columns for fit in fits):
+        raise BayeslawError("a plan needs ptpp= (--ptpp): the laws know pre-training budgets.")
+    return ptpp
+
+
+# -- the un-adapted model -------------------------------------------------------------------------
+
+
+def _base_of(
+    fits: Sequence[Fit], base: str | None, params: float, ptpp: float | None
+) -> tuple[str | None, str]:
+    """Label of the base that a plan starts from, and its description.
+
+    By default it is the only base of that N and P in the tables, or a new one if there are none or
+    several. Where the tables have a base "new", the name is that base's.
+    """
+    labelled = [
+        rows[["params", "ptpp"]].assign(label=label_texts(rows["base"]), adapted=adapted)
+        for adapted in (True, False)
+        for table in (fit.table for fit in fits if fit.table is not None)
+        for rows in [table.frame if adapted else table.baselines]
+        if {"base", "params", "ptpp"} <= {*rows}
+    ]
+    bases = pd.concat(labelled).dropna(subset="label") if labelled else pd.DataFrame()
+    if bases.empty:
+        if base not in (None, NEW_BASE):
+            raise BayeslawError(f"base={base!r}: the tables have no column base; leave it out.")
+        return None, "a base that the tables do not label"
+    planned = np.isclose(bases["params"], params)
+    planned &= ptpp is None or np.isclose(bases["ptpp"], ptpp)
+    labels, alike = {*bases["label"]}, [*bases["label"][planned].unique()]
+    if base is None:
+        base = alike[0] if len(alike) == 1 else NEW_BASE
+        if base == NEW_BASE and NEW_BASE in labels and alike != [NEW_BASE]:
+            raise BayeslawError(
+                f"a base is labelled {NEW_BASE!r}, so a new one cannot be planned for: give "
+                "base=, one of the tables' bases, or rename that one and fit again."
+            )
+    if base == NEW_BASE and NEW_BASE not in labels:
+        return NEW_BASE, "a new base: its effect and starting losses are drawn"
+    if base not in labels:
+        raise BayeslawError(unknown("base", base, (*alike, NEW_BASE)))
+    rows = bases[bases["label"] == base]
+    if base not in alike:
+        n, p = rows[["params", "ptpp"]].iloc[0]
+        raise BayeslawError(f"base {base!r} has params = {n:g}, ptpp = {p:g}, not those planned.")
+    if rows["adapted"].any():
+        return base, f"base {base}, with rows of its own"
+    return base, f"base {base}, known by its own losses at tokens = 0"
+
+
+# -- losses and noise under a fit ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -81,7 +244,7 @@ class Domain:
     run: PlannedRun
     stream: int
     pairs: Ints = field(repr=False)
-    deviations: Mapping[str, Floats] = field(default_factory=dict, repr=False)
+    deviations: Mapping[str, Floats] = field(repr=False)
 
     @cached_property
     def deviation(self) -> Floats:
@@ -90,89 +253,49 @@ class Domain:
 
     def losses(self, rows: pd.DataFrame) -> Floats:
         """Latent loss in nats per token, shape (rows, pairs)."""
-        starts = range(0, len(rows), CHUNK)
-        return np.concatenate([self._losses(rows[i : i + CHUNK]) for i in starts])
-
-    def _losses(self, rows: pd.DataFrame) -> Floats:
-        if isinstance(self.fit, PointFit):
-            return np.broadcast_to(self.fit.losses(Rows(rows)).T, (len(rows), len(self.pairs)))
         losses = np.empty((len(rows), len(self.pairs)))
-        with np.errstate(all="ignore"):
-            for member, draws, places, scores in self.members:
-                loss = member.losses(Rows(rows))
-                loss = loss * np.exp(self._size_effects(member, rows, scores))
-                losses[:, places] = loss[draws].T
+        for start in range(0, len(rows), CHUNK):
+            some, loss = rows[start : start + CHUNK], losses[start : start + CHUNK]
+            with np.errstate(all="ignore"):
+                loss[:] = self.fit.losses(Rows(some))[self.pairs].T
+                for member, draws, places, scores in self._of_new_size:
+                    # The same draws for any rows.
+                    rng = np.random.default_rng([self.run.seed, self.stream])
+                    effect = new_size_effects(member, some, rng, scores)
+                    loss[:, places] *= np.exp(effect)[draws].T
         return losses
 
     @cached_property
-    def members(self) -> list[tuple[Posterior, Ints, Ints, Floats | None]]:
-        """Posteriors of the paired draws, which pairs they are, and `size_scores` of a new size."""
-        members = []
+    def _of_new_size(self) -> list[tuple[Posterior, Ints, Ints, Floats | None]]:
+        """`by_member` of the pairs, of those that may draw an effect of the run's size."""
+        members: list[tuple[Posterior, Ints, Ints, Floats | None]] = []
         for member, draws, places in self.fit.by_member(self.pairs):
-            kept, position = np.arange(member.count), draws
-            if member.count > MOST_DRAWS:  # those that are not paired need no losses
-                kept, position = np.unique(draws, return_inverse=True)
-            some = member if len(kept) == member.count else _of_draws(member, kept)
-            scores = (
-                size_scores(some) if too_few_sizes(some) and _is_new_size(some, self.run) else None
-            )
-            members.append((some, position, places, scores))
+            if "size" in member.spec.effects:
+                members.append((member, draws, places, None))
+            elif too_few_sizes(member):
+                fitted = effects.labels(member.table.frame, "size")
+                if effects.labels(self.run.row, "size", fitted)[0] not in fitted:
+                    members.append((member, draws, places, size_scores(member)))
         return members
-
-    def starts(self, bases: Bases) -> Floats:
-        """Losses that the run starts from, (pairs,), by the law or else by those of the bases."""
-        row, losses = self.run.row, np.empty(len(self.pairs))
-        for k, (member, draws, places, _) in enumerate(self.members):
-            if member.law.step(Departure):
-                start = member.covariates(Rows(row))["start"]
-            else:
-                drawn = bases.draws(row, member.count, [self.run.seed, k])
-                start = bases.logs(row, drawn)[0]
-            losses[places] = np.exp(np.broadcast_to(start[..., 0], member.count))[draws]
-        return losses
-
-    def _size_effects(
-        self, member: Posterior, rows: pd.DataFrame, scores: Floats | None
-    ) -> Floats | float:
-        """Random effects of a size without training rows, the same draws for any rows."""
-        if scores is None and "size" not in member.spec.effects:
-            return 0.0
-        rng = np.random.default_rng([self.run.seed, self.stream])
-        return new_size_effects(member, rows, rng, scores)
-
-
-def _is_new_size(fit: Posterior, run: PlannedRun) -> bool:
-    fitted = effects.labels(fit.table.frame, "size")
-    return effects.labels(run.row, "size", fitted)[0] not in fitted
-
-
-def _of_draws(fit: Posterior, kept: Ints) -> Posterior:
-    """The posterior of some of the draws, as one chain."""
-    sample = {}
-    for name, values in fit.draws.data_vars.items():
-        values = values.transpose("chain", "draw", ...)
-        flat = values.values.reshape(-1, *values.shape[2:])
-        sample[name] = (values.dims, flat[None, kept])
-    labels = {n: v for n, v in fit.draws.coords.items() if not {"chain", "draw"} & {*v.dims}}
-    return replace(fit, draws=xr.Dataset(sample, labels))
 
 
 def domains_of(fits: Sequence[Fit], run: PlannedRun) -> tuple[list[Domain], str]:
     """Domains with paired draws and the deviations of a run in each, and how they were paired."""
     index, pairing = pair_draws(fits)
-    count = len(index[0])
-    kept = np.linspace(0, count - 1, min(count, MOST_DRAWS)).round().astype(int)
-    rng, domains = np.random.default_rng(run.seed), []
-    for stream, (fit, draws) in enumerate(zip(fits, index, strict=True)):
-        domain = Domain(fit, run, stream, draws[kept])
-        domains.append(replace(domain, deviations=_deviations(domain, rng)))
-    return domains, pairing
+    kept = spread_draws(len(index[0]), MOST_PAIRS)
+    rng = np.random.default_rng(run.seed)
+    return [
+        Domain(fit, run, stream, draws[kept], _deviations(fit, run, draws[kept], rng))
+        for stream, (fit, draws) in enumerate(zip(fits, index, strict=True))
+    ], pairing
 
 
-def _deviations(domain: Domain, rng: np.random.Generator) -> dict[str, Floats]:
+def _deviations(
+    fit: Fit, run: PlannedRun, pairs: Ints, rng: np.random.Generator
+) -> dict[str, Floats]:
     """Parts of the run's deviation from its latent log loss, each (pairs,); 0 of a point fit."""
-    row, parts = domain.run.row, {"noise": np.zeros(len(domain.pairs))}
-    for member, draws, places, _ in domain.members:
+    row, parts = run.row, {"noise": np.zeros(len(pairs))}
+    for member, draws, places in fit.by_member(pairs):
         of_member = {"noise": error_draws(member, row, rng)[:, 0]}
         for level in member.spec.effects:
             if effects.level(level).latent:
@@ -182,8 +305,8 @@ def _deviations(domain: Domain, rng: np.random.Generator) -> dict[str, Floats]:
             else:
                 scale = member.values()[f"tau_{level}"][:, 0]
                 of_member[level] = scale * rng.standard_normal(member.count)
-        for name, part in of_member.items():
-            parts.setdefault(name, np.zeros(len(domain.pairs)))[places] = part[draws]
+        for name, values in of_member.items():
+            parts.setdefault(name, np.zeros(len(pairs)))[places] = values[draws]
     return parts
 
 
@@ -192,16 +315,85 @@ def spread(domains: Mapping[str, Domain], tokens: float, replay: float) -> pd.Da
     rows = []
     for name, domain in domains.items():
         members = []
-        row = domain.run.row.assign(tokens=tokens, replay=replay)
-        for member, draws, places, _ in domain.members:
+        row = domain.run.at(tokens, replay)
+        for member, draws, places in domain.fit.by_member(domain.pairs):
             rng = np.random.default_rng([domain.run.seed, domain.stream])
             parts = {n: v[draws] for n, v in latent_parts(member, row, rng).items()}
-            for part, values in domain.deviations.items():
-                parts[part] = parts.get(part, 0.0) + values[places, None]
+            for level, values in domain.deviations.items():
+                parts[level] = parts.get(level, 0.0) + values[places, None]
             members.append((len(places), parts))
         rows += [shares(members, pd.Index([name]))] if members else []
     # Far outside the rows a law's loss is not positive.
     return pd.concat([pd.DataFrame(), *rows]).dropna()
+
+
+# -- the baseline of forgetting --------------------------------------------------------------------
+
+
+class Start(NamedTuple):
+    """Source loss of the un-adapted model, a number or (pairs,); in words; and as in `limits`."""
+
+    loss: float | Floats
+    words: str
+    stated: float | tuple[float, float] | str
+
+
+def baseline_of(baseline: Baseline, source: Domain) -> Start:
+    """Baseline of forgetting of a source.
+
+    None stands for the row with ``tokens = 0`` of the base in the source's table, on its domain.
+    """
+    if baseline is None:
+        return _start_of_base(source)
+    loss, *sd = np.atleast_1d(np.asarray(baseline, float)).tolist()
+    if not 0 < loss < math.inf or any(not 0 <= error < math.inf for error in sd) or len(sd) > 1:
+        stated = f"{loss:g}" if not sd else f"{baseline}"
+        raise BayeslawError(
+            f"baseline={stated}: give a source loss in nats per token, or that and its "
+            "standard deviation."
+        )
+    words = "measured source loss of the un-adapted model, as given"
+    if not sd:
+        return Start(loss, words, loss)
+    # A stream beside those of noise and effects, which have the same seed.
+    normal = np.random.default_rng([source.run.seed, 11]).standard_normal(source.fit.count)
+    drawn = loss + sd[0] * normal[source.pairs]
+    return Start(drawn, f"{words}, with sd {sd[0]:g}", (loss, sd[0]))
+
+
+def _start_of_base(source: Domain) -> Start:
+    """The loss of the base in the source's table; of a new base, draws of it."""
+    fit, run = source.fit, source.run
+    bases = next((step.bases for law in fit.laws if (step := law.step(Departure))), None)
+    if fit.members and run.base == NEW_BASE and bases is not None and NEW_BASE not in bases.known:
+        losses = np.empty(len(source.pairs))
+        for k, (member, draws, places) in enumerate(fit.by_member(source.pairs)):
+            if member.law.step(Departure):
+                start = member.covariates(Rows(run.row))["start"]
+            else:
+                drawn = bases.draws(run.row, member.count, [run.seed, k])
+                start = bases.logs(run.row, drawn)[0]
+            losses[places] = np.exp(np.broadcast_to(start[..., 0], member.count))[draws]
+        return Start(
+            losses, "starting loss of a new base, drawn from the law of the bases", "drawn"
+        )
+    why = "pass baseline= (--baseline), the measured source loss of that model"
+    if fit.table is None:
+        raise BayeslawError(f"No baseline for the un-adapted model: {why}.")
+    rows, name = of_domains(fit.table.baselines, fit.table.frame), fit.table.name
+    for column, value in (("params", run.params), ("ptpp", run.ptpp)):
+        if column in rows and value is not None:
+            rows = rows[np.isclose(rows[column], value, rtol=1e-6, atol=0)]
+    if run.base is not None and "base" in rows:
+        rows = rows[label_texts(rows["base"]) == run.base]
+    if len(rows) != 1:
+        raise BayeslawError(
+            f"{name}: {len(rows)} rows with tokens = 0 for params = {run.params:g}"
+            f"{'' if run.ptpp is None else f', ptpp = {run.ptpp:g}'}"
+            f"{'' if run.base is None else f', base {run.base}'}, not one; {why}."
+        )
+    loss = float(rows["loss"].iloc[0])
+    return Start(loss, f"row with tokens = 0 of {name}", loss)
 
 
 # -- distance from the fitted rows ----------------------------------------------------------------
@@ -214,22 +406,25 @@ def judged(
 
     Returns the worst level and the words of `bayeslaw.tables.hull.evidence`; and all else that
     the check says of the distance, each text once, with the names of its fits. Only if it is to
-    `refuse`, the level is "refuse" where a fit is not `accepted` so far out.
+    `refuse`, the level is "refuse" where a fit is not `accepted` so far out. A run without a
+    budget, of infinite tokens, is not judged.
     """
+    if np.isinf(row["tokens"]).any():
+        return "ok", "", ()
     named: dict[str, list[str]] = {}
-    levels = [("ok", "")]
+    verdicts = [("ok", "")]
     for name, fit in fits.items():
         if fit.table is None:
             continue
         fit = fit if refuse else fit.accepted(beyond_evidence=True)
         finding = judge_extrapolation(fit, row)
-        levels.append(evidence(finding.frame, fit.about, refuse=not fit.accepts_beyond))
+        verdicts.append(evidence(finding.frame, fit.about, refuse=not fit.accepts_beyond))
         far = [f"{position} by {away}." for position, away in farthest(finding.frame).items()]
         # The last words of the finding are the position.
         for text in (*far, *finding.words[:-1]):
-            if text != levels[-1][1]:
+            if text != verdicts[-1][1]:
                 named.setdefault(text, []).append(name)
-    level, words = max(levels, key=lambda pair: SEVERITIES.index(pair[0]))
+    level, words = max(verdicts, key=lambda verdict: SEVERITIES.index(verdict[0]))
     return level, words, tuple(f"{listed(names)}: {text}" for text, names in named.items())
 
 
@@ -248,9 +443,10 @@ def farness(fits: Mapping[str, Fit], run: PlannedRun) -> RegularGridInterpolator
             tables[rows.to_numpy().tobytes(), fit.columns] = rows, fit.columns
     if not tables:
         return None
-    seen = pd.concat([rows["tokens"] for rows, _ in tables.values()])
+    fitted = pd.concat([rows["tokens"] for rows, _ in tables.values()])
     reach = 2 * 10 ** MEASURED_DECADES["tokens"]  # beyond it all runs lie beyond the evidence
-    tokens, ratios = np.geomspace(seen.min() / reach, seen.max() * reach, 31), np.linspace(0, 1, 31)
+    tokens = np.geomspace(fitted.min() / reach, fitted.max() * reach, 31)
+    ratios = np.linspace(0, 1, 31)
     stage = {} if run.ptpp is None else {"ptpp": run.ptpp}
     asked = grid(params=run.params, **stage, tokens=tokens, replay=ratios)
     far = [of_measured(locate(rows, asked, c), c).max(axis=1) for rows, c in tables.values()]

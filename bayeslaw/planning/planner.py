@@ -2,26 +2,18 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.interpolate import RegularGridInterpolator
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.progress import step
-from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.inference.pools import Fit, with_draws
-from bayeslaw.planning.arguments import (
-    Baseline,
-    base_of,
-    baseline_of,
-    check_fits,
-    check_numbers,
-    stage_of,
-)
+from bayeslaw.inference.pools import Fit
 from bayeslaw.planning.chance_constraint import (
     Limit,
     Place,
@@ -30,11 +22,16 @@ from bayeslaw.planning.chance_constraint import (
     searched_budgets,
 )
 from bayeslaw.planning.planned_run import (
+    Baseline,
     PlannedRun,
+    baseline_of,
+    check_fits,
+    check_limits,
     common_ranges,
     domains_of,
     farness,
     judged,
+    run_of,
     spread,
 )
 from bayeslaw.planning.result import INFEASIBLE, Choice, Plan, choice_at, replay_ratios
@@ -128,8 +125,6 @@ def plan(
     TableError
         If the limits are met only twice as far from the fitted rows as bands were ever measured,
         unless the fits are accepted there.
-    BayeslawError
-        If an argument is not valid, or there is no baseline.
 
     Notes
     -----
@@ -148,73 +143,64 @@ def plan(
     (8.9, 0.34)
     """
     fits = {"target": target, "source": source}
-    ratios = fitted_ratios(fits.values()) if replay_grid is None else replay_ratios(replay_grid)
-    for fit in fits.values():
-        if not isinstance(fit, PointFit):
-            with_draws(fit, "plan")
-    run = PlannedRun(params, stage_of([*fits.values()], ptpp), base, unique_tokens, seed)
-    check_numbers(run, max_loss, max_forgetting, atpp, confidence, relative=relative)
-    check_fits(target, source, run, ratios)
-    label, base_words = base_of([target, source], run)
-    laws = (*target.laws, *source.laws)
-    one_ratio = {law.held["replay"] for law in laws if "replay" in law.held}
-    run = replace(run, base=label, replay=one_ratio.pop() if one_ratio else run.replay)
-    unconverged = tuple(failure for fit in fits.values() for failure in fit.require_converged())
+    both = [target, source]
+    ratios = fitted_ratios(both) if replay_grid is None else replay_ratios(replay_grid)
+    limits = {"max_loss": max_loss, "max_forgetting": max_forgetting}
+    check_limits(limits, atpp, confidence, relative=relative)
+    run, base_words = run_of(both, params, ptpp, base, unique_tokens, seed)
+    check_fits(target, source, ratios, repeated=unique_tokens is not None)
+    unconverged = tuple(failure for fit in both for failure in fit.require_converged())
 
-    domains, pairing = domains_of([target, source], run)
+    domains, pairing = domains_of(both, run)
     start = baseline_of(baseline, domains[1])
     # A limit that is not given always holds.
-    most, rise = (math.inf if x is None else float(x) for x in (max_loss, max_forgetting))
-    limits = Limit(domains[0], most), Limit(domains[1], rise, start.loss, relative)
-    far = farness(fits, run)
-    # The values are distances over the measured one, less 1: any plan would be refused.
-    if far is not None and far.values.min() >= TOO_FAR - 1:
-        _check_reach(fits, run)
+    most, rise = (math.inf if limit is None else float(limit) for limit in limits.values())
     fixed = None if atpp is None else math.log(atpp)
-    budgets = searched_budgets(fits.values(), params) if fixed is None else np.array([fixed])
-    lattice = lattice_of(domains, budgets, ratios)
-    everywhere = Problem(limits, lattice, confidence, fixed=fixed)
-    answer = _answer(everywhere, replace(everywhere, far=far))
-    problem, shown = answer.problem, answer.shown
-    level, evidence, outside = _judged(fits, run, shown, refuse=answer.best is None)
-    if replay_grid is None:
-        outside += _at_end(ratios, shown.replay)
+    budgets = searched_budgets(both, params) if fixed is None else np.array([fixed])
+    everywhere = Problem(
+        (Limit(domains[0], most), Limit(domains[1], rise, start.loss, relative)),
+        lattice_of(domains, budgets, ratios),
+        confidence,
+        fixed=fixed,
+    )
+    problem, place, others = _answer(everywhere, replace(everywhere, far=_reach(fits, run)))
+    best, cheaper, likeliest = map(others.get, ("best", "cheaper", "likeliest"))
+    shown = best or choice_at(problem, place)
+    chosen = run.at(shown.tokens, shown.replay)
+    level, evidence, outside = judged(fits, chosen, refuse=best is None)
     if level == "refuse":
-        raise _no_evidence(answer, evidence)
+        raise _no_evidence(shown, likeliest, evidence)
     status = "feasible" if level == "ok" else "feasible, beyond the evidence"
     # The plan lies within the evidence, so the words are of the cheaper one, which does not.
-    if answer.cheaper is not None:
-        evidence = _judged(fits, run, answer.cheaper)[1]
-    error, held_out = monte_carlo(problem, None if answer.best else answer.place)
+    if cheaper is not None:
+        evidence = judged(fits, run.at(cheaper.tokens, cheaper.replay))[1]
+    error, held_out = monte_carlo(problem, None if best else place)
     asked = {name: getattr(run, name) for name in ("params", "ptpp", "base", "unique_tokens")}
-    asked |= {"max_loss": max_loss, "max_forgetting": max_forgetting, "baseline": start.stated}
-    asked |= {"relative": relative} | ({"atpp": atpp} if atpp is not None else {})
-    shares = pd.DataFrame()
-    if answer.place is not None:
-        shares = spread(dict(zip(fits, domains, strict=True)), shown.tokens, shown.replay)
+    asked |= limits | {"baseline": start.stated, "relative": relative}
+    named = dict(zip(fits, domains, strict=True))
     return Plan(
-        **vars(INFEASIBLE if answer.best else shown),
-        status="infeasible" if answer.best else status,
+        **vars(INFEASIBLE if best else shown),
+        status="infeasible" if best else status,
         evidence=evidence,
-        cheaper=answer.cheaper,
-        likeliest=answer.likeliest,
+        cheaper=cheaper,
+        likeliest=likeliest,
+        best=best,
         confidence=confidence,
         draws=problem.draws,
         pairing=pairing,
-        latent=choice_at(replace(problem, measured=False), answer.place, shown.tokens),
-        spread=shares,
+        latent=choice_at(replace(problem, measured=False), place, shown.tokens),
+        spread=pd.DataFrame() if place is None else spread(named, shown.tokens, shown.replay),
         base=base_words,
         baseline=start.words,
-        limits=asked,
-        binds=problem.binding() if answer.best else "",
-        best=answer.best,
+        limits=asked | ({} if atpp is None else {"atpp": atpp}),
+        binds=problem.binding() if best else "",
         deterministic=_deterministic(problem),
         held_out=held_out,
         error=error,
-        outside=outside,
-        data=common_ranges(fits.values()),
+        outside=outside + (_at_end(ratios, shown.replay) if replay_grid is None else ()),
+        data=common_ranges(both),
         unconverged=unconverged,
-        synthetic=any(is_synthetic(fit.table) for fit in fits.values()),
+        synthetic=any(is_synthetic(fit.table) for fit in both),
         seed=seed,
         problem=problem,
         run=run,
@@ -237,38 +223,30 @@ def _at_end(ratios: Floats, ratio: float) -> tuple[str, ...]:
     return ()
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """What is shown of a problem: the plan, or `best`, the likeliest choice, without one."""
+def _answer(
+    everywhere: Problem, within: Problem
+) -> tuple[Problem, Place | None, dict[str, Choice]]:
+    """The plan within the evidence if there is one, and what else there is to know.
 
-    problem: Problem  # within the evidence, unless the plan is not
-    place: Place | None
-    shown: Choice
-    best: Choice | None = None
-    cheaper: Choice | None = None  # than a plan within the evidence
-    likeliest: Choice | None = None  # within the evidence, beside a plan beyond
-
-
-def _answer(everywhere: Problem, within: Problem) -> _Answer:
-    """The plan within the evidence if there is one, and what else there is to know."""
+    Returns the problem that is answered, the place of its plan, or without one of the likeliest
+    choice, and those of the choices `best`, `cheaper` and `likeliest` that a plan has.
+    """
     anywhere = everywhere.smallest(exact=True)
     if within.far is None or (within.far.values > 0).all():
         # No run at all is within the evidence: the smallest budget is all there is to show.
         within = everywhere
     if anywhere is not None and (within.far is None or within.far(anywhere[:2]) <= 0):
-        return _Answer(within, anywhere, choice_at(within, anywhere))
+        return within, anywhere, {}
     nearest = within.smallest(exact=True)
     if nearest is not None:
         less = anywhere is not None and anywhere.budget < nearest.budget
-        cheaper = choice_at(within, anywhere) if less else None
-        return _Answer(within, nearest, choice_at(within, nearest), cheaper=cheaper)
+        return within, nearest, {"cheaper": choice_at(within, anywhere)} if less else {}
     likeliest = within.likeliest()
-    choice = replace(INFEASIBLE, p_both=0.0)
-    if likeliest.held:
-        choice = choice_at(within, likeliest)
+    place = likeliest if likeliest.held else None
+    choice = replace(INFEASIBLE, p_both=0.0) if place is None else choice_at(within, place)
     if anywhere is not None:
-        return _Answer(everywhere, anywhere, choice_at(everywhere, anywhere), likeliest=choice)
-    return _Answer(within, likeliest if likeliest.held else None, choice, best=choice)
+        return everywhere, anywhere, {"likeliest": choice}
+    return within, place, {"best": choice}
 
 
 def _deterministic(problem: Problem) -> Choice:
@@ -321,40 +299,28 @@ def monte_carlo(problem: Problem, place: Place | None) -> tuple[dict[str, Any], 
         infeasible, width = 0.0, (most - least) / NORMAL_95 / 2
         moved = abs(high.ratio - low.ratio) / NORMAL_95 / 2
     error = {"atpp": width, "replay": moved, "atpp_90": (least, most)}
-    held = [
-        other.held(plan.budget, plan.ratio)[0] / other.draws
-        for one, other in problem.halves()
-        if (plan := one.smallest()) is not None
-    ]
-    held_out = float(np.mean(held)) if held else math.nan
-    return error | {"infeasible": infeasible, "ess": trials}, held_out
+    return error | {"infeasible": infeasible, "ess": trials}, problem.held_out()
 
 
 NOWHERE = Place(math.inf, math.nan, 0)
 """The place of no plan."""
 
 
-def _judged(
-    fits: Mapping[str, Fit], run: PlannedRun, at: Choice, *, refuse: bool = False
-) -> tuple[str, str, tuple[str, ...]]:
-    """`judged` of a choice; one of no budget is not judged."""
-    if at.tokens == math.inf:
-        return "ok", "", ()
-    return judged(fits, run.row.assign(tokens=at.tokens, replay=at.replay), refuse=refuse)
+def _reach(fits: Mapping[str, Fit], run: PlannedRun) -> RegularGridInterpolator | None:
+    """`farness`; `TableError` for a run too far in params or PTPP, wherever the plan may lie."""
+    far = farness(fits, run)
+    # The values are distances over the measured one, less 1: any plan would be refused.
+    if far is not None and far.values.min() >= TOO_FAR - 1:
+        fitted = next(fit.table.frame for fit in fits.values() if fit.table is not None)
+        # In the middle of the rows in tokens and replay, so that only size and stage are too far.
+        typical = {c: fitted[c].median() for c in ("tokens", "replay") if c in fitted}
+        level, words, _ = judged(fits, run.row.assign(**typical), refuse=True)
+        if level == "refuse":
+            raise TableError(f"plan: {words}")
+    return far
 
 
-def _check_reach(fits: Mapping[str, Fit], run: PlannedRun) -> None:
-    """Raise `TableError` for a run too far in params or PTPP, wherever the plan may lie."""
-    fitted = next(fit.table.frame for fit in fits.values() if fit.table is not None)
-    # In the middle of the rows in tokens and replay, so that only size and stage can be too far.
-    typical = {c: fitted[c].median() for c in ("tokens", "replay") if c in fitted}
-    level, words, _ = judged(fits, run.row.assign(**typical), refuse=True)
-    if level == "refuse":
-        raise TableError(f"plan: {words}")
-
-
-def _no_evidence(answer: _Answer, evidence: str) -> TableError:
-    near, chosen = answer.likeliest, answer.shown
+def _no_evidence(chosen: Choice, near: Choice | None, evidence: str) -> TableError:
     within = f"P(both) is at most {near.p_both:.3f}" if near else "there is no run"
     return TableError(
         f"no plan within the evidence: {within} there. Beyond it, at {digits(chosen.atpp)} "

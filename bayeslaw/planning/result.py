@@ -15,7 +15,7 @@ from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown
 from bayeslaw.inference.variance import shares_table
 from bayeslaw.laws.steps import epochs
 from bayeslaw.planning.chance_constraint import NAMES, Place, Problem
-from bayeslaw.planning.planned_run import CHUNK, PlannedRun
+from bayeslaw.planning.planned_run import PlannedRun
 
 LARGE_ERROR = 0.03
 """Monte Carlo error, as a fraction of the budget, from which the first line states it."""
@@ -110,39 +110,21 @@ def choice_at(problem: Problem, place: Place | None, most: float = math.inf) -> 
 
     Tokens are rounded up to whole ones, and are at most `most`.
     """
-    return choices_at([(problem, place, most)])[0]
-
-
-def choices_at(asked: Sequence[tuple[Problem, Place | None, float]]) -> list[Choice]:
-    """`choice_at` of several problems of the same domains, with their losses evaluated at once."""
-    places = [(place, most) for _, place, most in asked if place is not None]
-    if not places:
-        return [INFEASIBLE] * len(asked)
-    params = asked[0][0].params
+    if place is None:
+        return INFEASIBLE
+    params = problem.params
     # Rounding in the exponential could give a token less, at which a limit just fails.
-    tokens = [
-        min(float(math.ceil(params * math.exp(place.budget) * (1 + 1e-12))), most)
-        for place, most in places
-    ]
+    tokens = min(float(math.ceil(params * math.exp(place.budget) * (1 + 1e-12))), most)
     # The probabilities are those of the whole tokens that are shown.
-    ratios = np.array([place.ratio for place, _ in places])
-    losses = zip(*asked[0][0].losses(np.log(np.array(tokens) / params), ratios), strict=True)
-    shown = zip(tokens, ratios.tolist(), losses, strict=True)
-    return [
-        INFEASIBLE if place is None else _choice(problem, *next(shown))
-        for problem, place, _ in asked
-    ]
-
-
-def _choice(problem: Problem, tokens: float, replay: float, losses: Sequence[Floats]) -> Choice:
+    losses = [rows[0] for rows in problem.losses(math.log(tokens / params), place.ratio)]
     target, source = problem.holds(losses)
     pairs = zip(problem.limits, losses, strict=True)
     loss, rise = (float(limit.values(x, measured=problem.measured).mean()) for limit, x in pairs)
     return Choice(
-        atpp=tokens / problem.params,
-        replay=replay,
+        atpp=tokens / params,
+        replay=place.ratio,
         tokens=tokens,
-        flops=6 * problem.params * tokens,
+        flops=6 * params * tokens,
         p_target=float(target.mean()),
         p_forgetting=float(source.mean()),
         p_both=float((target & source).mean()),
@@ -181,7 +163,7 @@ class Plan(Choice):
         Shares of the variance of the measured log losses there; see
         `bayeslaw.inference.variance`.
     base, baseline : str
-        The base that the plan starts from, and what is known of it; the baseline of forgetting.
+        The base that the plan starts from, and the baseline of forgetting, in words.
     limits : mapping
         Arguments that the plan was made for, by their names in `bayeslaw.plan`: `params`, `ptpp`,
         `base`, `unique_tokens`, `max_loss`, `max_forgetting`, `relative`, `baseline`, and `atpp` if
@@ -199,18 +181,15 @@ class Plan(Choice):
         deviations; `atpp_90`, the ends of a 90 % interval of ATPP, infinite if other draws may have
         no plan; `infeasible`, the probability of that if they may; `ess`, how many independent
         draws the draws are worth at the plan. Empty for a single draw.
-    outside : tuple of str
-        How the plan lies outside the training rows of the fits, as `bayeslaw.check` says.
+    outside, unconverged : tuple of str
+        How the plan lies outside the training rows of the fits, as `bayeslaw.check` says; failures
+        of the convergence check.
     data : mapping
         Ranges of params, ptpp, replay and ATPP that the training rows of every fit cover.
-    unconverged : tuple of str
-        Failures of the convergence check.
-    seed : int
     synthetic : bool
         Whether some fitted losses are simulated.
-    problem : Problem
-        The limits, and the lattice of losses; see `lattice`.
-    run : PlannedRun
+    problem, run
+        The limits and the lattice of losses, and the run for which they are; see `lattice`.
     """
 
     status: str
@@ -226,7 +205,7 @@ class Plan(Choice):
     baseline: str
     limits: Mapping[str, Any]
     binds: str
-    best: Choice | None
+    best: Choice | None = None
     deterministic: Choice
     held_out: float
     error: Mapping[str, Any]
@@ -269,12 +248,8 @@ class Plan(Choice):
         ratios, budgets = replay_ratios(replay), np.log(np.asarray(atpp, float))
         # A surface shows what the draws say, also where the plan may not lie.
         everywhere = replace(self.problem, far=None)
-        parts = math.ceil(len(budgets) * len(ratios) / CHUNK)  # which bound the memory
-        held = [
-            everywhere.held(np.repeat(some, len(ratios)), np.tile(ratios, len(some)))
-            for some in np.array_split(budgets, min(parts, len(budgets)))
-        ]
-        chances = np.concatenate(held).reshape(-1, len(ratios)) / self.draws
+        held = everywhere.held(np.repeat(budgets, len(ratios)), np.tile(ratios, len(budgets)))
+        chances = held.reshape(-1, len(ratios)) / self.draws
         return pd.DataFrame(chances, pd.Index(atpp, name="atpp"), pd.Index(ratios, name="replay"))
 
     def lattice(self, *, measured: bool = True) -> tuple[Floats, Floats, dict[str, Floats]]:
@@ -296,19 +271,14 @@ class Plan(Choice):
 
         Examples
         --------
-        >>> import bayeslaw as bl
-        >>> from bayeslaw.simulation.worlds import true_fits
-        >>> world = bl.paper_world()
-        >>> target, source = true_fits(world)
-        >>> plan = bl.plan(target=target, source=source, baseline=world.baseline(), **world.limits)
-        >>> atpp, replay, values = plan.lattice()
-        >>> values["target"].shape == (len(atpp), len(replay), plan.draws)
-        True
+        >>> atpp, replay, values = plan.lattice()  # doctest: +SKIP
         """
-        problem = self.problem
-        known = zip(NAMES, problem.limits, problem.lattice.losses, strict=True)
-        values = {name: limit.values(x, measured=measured) for name, limit, x in known}
-        return np.exp(problem.lattice.budgets), problem.lattice.ratios, values
+        lattice, limits = self.problem.lattice, zip(NAMES, self.problem.limits, strict=True)
+        values = {
+            name: limit.values(losses, measured=measured)
+            for (name, limit), losses in zip(limits, lattice.losses, strict=True)
+        }
+        return np.exp(lattice.budgets), lattice.ratios, values
 
     def at(self, *, atpp: float, replay: float) -> Choice:
         """The probabilities and expectations of a budget and a replay ratio of your own.
@@ -343,10 +313,11 @@ class Plan(Choice):
             One row per confidence: `confidence`, and the fields of `Choice`.
         """
         problem = replace(self.problem, measured=not latent)
-        places = [problem.smallest(c, exact=c == self.confidence) for c in confidences]
-        choices = choices_at([(problem, place, math.inf) for place in places])
-        pairs = zip(confidences, choices, strict=True)
-        return pd.DataFrame([{"confidence": c} | vars(choice) for c, choice in pairs])
+        rows = []
+        for confidence in confidences:
+            place = problem.smallest(confidence, exact=confidence == self.confidence)
+            rows.append({"confidence": confidence} | vars(choice_at(problem, place)))
+        return pd.DataFrame(rows)
 
     def sensitivity(self) -> pd.DataFrame:
         """Plans under changed limits and a changed baseline.
@@ -365,20 +336,16 @@ class Plan(Choice):
         # Draws are no measurement that could be off.
         if "max_forgetting" in unlimited or "drawn" in np.ravel(self.limits["baseline"]):
             unlimited.add("baseline")
-        moved = [
-            (name, by) for name in changes if name not in unlimited
-            for by in (1 - changes[name], 1 + changes[name])
-        ]  # fmt: skip
-        problems = [self.problem.scaled(**{name: by}) for name, by in moved]
-        new = choices_at([(problem, problem.smallest(), math.inf) for problem in problems])
-        place = Place(math.log(self.atpp), self.replay, 0) if self.atpp < math.inf else None
-        # At most its own tokens: rounding up again could give one more.
-        held = choices_at([(problem, place, self.tokens) for problem in problems])
-        rows = zip(moved, held, new, strict=True)
-        return pd.DataFrame(
-            {"quantity": name, "moved": by - 1, "held": this.p_both} | vars(choice)
-            for (name, by), this, choice in rows
-        )
+        rows, losses = [], None
+        if self.atpp < math.inf:
+            losses = self.problem.losses(math.log(self.atpp), self.replay)
+        for name in (name for name in changes if name not in unlimited):
+            for by in (1 - changes[name], 1 + changes[name]):
+                problem = self.problem.scaled(**{name: by})
+                held = math.nan if losses is None else problem.number(losses)[0] / self.draws
+                moved = {"quantity": name, "moved": by - 1, "held": float(held)}
+                rows.append(moved | vars(choice_at(problem, problem.smallest())))
+        return pd.DataFrame(rows)
 
     def within(self, *, tokens: float = math.inf, flops: float = math.inf) -> Choice:
         """The choice most likely to meet all limits under a cap on tokens or FLOPs.
@@ -396,20 +363,15 @@ class Plan(Choice):
         place = self.problem.likeliest(math.log(most / self.problem.params))
         return choice_at(self.problem, place if place.held else None, most)
 
-    @property
-    def evidence_of(self) -> str:
-        """What the words of `evidence` are about: the plan, `cheaper` or `best`; empty if none."""
-        if not self.evidence:
-            return ""
-        return "cheaper" if self.cheaper else "plan" if self.best is None else "best"
-
     def to_dict(self) -> dict[str, object]:
         """The plan as plain numbers and text for JSON; values that are not finite become None."""
         # Objects to compute with, which are large and have no form in JSON.
         hidden = ("problem", "run")
         shown = {name: value for name, value in vars(self).items() if name not in hidden}
         shown |= {name: fields(v) for name, v in shown.items() if isinstance(v, Choice)}
-        shown |= {"spread": self.spread.to_dict("index"), "evidence_of": self.evidence_of}
+        about = "cheaper" if self.cheaper else "plan" if self.best is None else "best"
+        shown |= {"spread": self.spread.to_dict("index")}
+        shown |= {"evidence_of": about if self.evidence else ""}
         shown |= {} if self.epochs is None else {"epochs": self.epochs}
         document: dict[str, object] = jsonable(shown)
         return document
@@ -431,21 +393,27 @@ class Plan(Choice):
                 words += f"; this plan has {self.atpp / certain.atpp:.2g} times its budget"
         if len(self._no_limits) < 2:
             blocks.append(f"The deterministic plan (median losses) {words}.")
-        blocks += self._to_check()
+        # Without a plan or a table there is nothing to check.
+        if math.isfinite(chosen.tokens) and self.data:
+            row = (
+                f"params={self.run.params:g} tokens={chosen.tokens:.4g} replay={chosen.replay:.3g}"
+            )
+            row += "" if self.run.ptpp is None else f" ptpp={self.run.ptpp:g}"
+            blocks.append(f'Check each fit there: bayeslaw check FIT --grid "{row}"')
         if len(self.spread):
             blocks.append(shares_table(self.spread))
+        budgets = ["atpp", "replay", "tokens", "flops"]
         # A table without a feasible budget has empty cells alone.
-        if frontier["atpp"].map(math.isfinite).any():
+        if np.isfinite(frontier["atpp"]).any():
             index = frontier["confidence"].map(lambda p: f"{100 * p:g} %")
-            budgets = frontier[["atpp", "replay", "tokens", "flops"]].set_index(index)
             within = ", within the evidence" if self.problem.far else ""
             what = "Smallest budget" if self.problem.fixed is None else "Replay at this budget"
-            blocks.append(budget_table(budgets, f"{what} by confidence{within}"))
-        if len(sensitivity) and sensitivity["atpp"].map(math.isfinite).any():
+            title = f"{what} by confidence{within}"
+            blocks.append(budget_table(frontier[budgets].set_index(index), title))
+        if len(sensitivity) and np.isfinite(sensitivity["atpp"]).any():
             moved = sensitivity["moved"].map(lambda by: f" {100 * by:+.3g} %")
-            rows = sensitivity[["atpp", "replay", "tokens", "flops", "held"]]
-            rows = rows.set_index(sensitivity["quantity"] + moved).rename_axis(None)
-            blocks.append(budget_table(rows, "Sensitivity to the limits"))
+            rows = sensitivity[[*budgets, "held"]].set_index(sensitivity["quantity"] + moved)
+            blocks.append(budget_table(rows.rename_axis(None), "Sensitivity to the limits"))
         document = self.to_dict() | {
             "frontier": frontier.to_dict("records"),
             "sensitivity": sensitivity.to_dict("records"),
@@ -522,48 +490,35 @@ class Plan(Choice):
             notes.append(Note(f"NOT CONVERGED: {fit}: {'; '.join(texts)}.", "refuse"))
         return notes
 
-    def _to_check(self) -> list[Block]:
-        """The command that checks each fit at the plan."""
-        chosen = self.chosen
-        # Without a plan or a table there is nothing to check.
-        if not chosen.tokens < math.inf or not self.data:
-            return []
-        place = f"params={self.limits['params']:g} tokens={chosen.tokens:.4g}"
-        place += f" replay={chosen.replay:.3g}"
-        place += "" if self.limits["ptpp"] is None else f" ptpp={self.limits['ptpp']:g}"
-        return [f'Check each fit there: bayeslaw check FIT --grid "{place}"']
-
     @property
     def model(self) -> str:
         """The model that is planned for, in words: its size, and its stage if that is known."""
-        ptpp = self.limits["ptpp"]
-        return f"N {count(self.limits['params'])}{'' if ptpp is None else f', PTPP {ptpp:g}'}"
+        ptpp = self.run.ptpp
+        return f"N {count(self.run.params)}{'' if ptpp is None else f', PTPP {ptpp:g}'}"
 
     def _stated(self) -> list[Block]:
-        limits, problem = self.limits, self.problem
+        problem, probability = self.problem, f"with probability {100 * self.confidence:g} %"
         # Of a loss with its standard deviation the loss alone; the other is in `baseline`.
-        level = np.ravel(limits["baseline"])[0]
+        level = np.ravel(self.limits["baseline"])[0]
         start = "the" if isinstance(level, str) else f"{level:.4g}, the"
         most, rise = (limit.text(limit.most) for limit in problem.limits)
         stated = {
-            "max_loss": f"target loss at most {most} nats per token",
-            "max_forgetting": f"forgetting at most {rise} over {start} {self.baseline}",
+            "target": f"target loss at most {most} nats per token",
+            "forgetting": f"forgetting at most {rise} over {start} {self.baseline}",
         }
-        given = [text for name, text in stated.items() if limits[name] is not None]
-        asked = ", ".join(given)
-        if problem.fixed is not None:
-            asked = f"at {math.exp(problem.fixed):.4g} ATPP, the least replay with {asked}"
-        if not given:
-            asked = f"at {math.exp(problem.fixed or 0.0):.4g} ATPP, the replay with the least "
-            asked += f"target loss that holds with probability {100 * self.confidence:g} %"
-        both = "both " if len(given) == 2 else ""
-        held = f", {both}with probability {100 * self.confidence:g} %" if given else ""
-        lines = [
-            f"{self.model}: {asked}{held}.",
+        given = [text for name, text in stated.items() if name not in self._no_limits]
+        budget = "" if problem.fixed is None else f"at {math.exp(problem.fixed):.4g} ATPP, the "
+        if given:
+            least = "least replay with " if budget else ""
+            both = "both " if len(given) == 2 else ""
+            asked = f"{budget}{least}{', '.join(given)}, {both}{probability}"
+        else:
+            asked = f"{budget}replay with the least target loss that holds {probability}"
+        return [
+            Note(f"{self.model}: {asked}."),
             f"The limits are on measured losses of a new run, with {self.base}.",
             f"{self.draws} draws, {self.pairing}.",
         ]
-        return [Note(lines[0]), *lines[1:]]
 
     def _answer(self) -> list[Block]:
         if self.best is not None:
@@ -611,8 +566,8 @@ class Plan(Choice):
 
         Of the measured losses of a new run, nats per token.
         """
-        place, problem = self.chosen, self.problem
-        latent = problem.losses(math.log(place.atpp), place.replay)[0][0]
+        chosen, problem = self.chosen, self.problem
+        latent = problem.losses(math.log(chosen.atpp), chosen.replay)[0][0]
         losses = problem.limits[0].values(latent, measured=problem.measured)
         quantiles = np.quantile(losses, (0.05, 0.5, 0.95, self.confidence))
         low, middle, high, stated = map(float, quantiles)

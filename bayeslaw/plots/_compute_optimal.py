@@ -20,10 +20,9 @@ from bayeslaw.derive.optimum import (
     budgets_of,
     positive,
     split_of,
-    splits,
     training_flops,
 )
-from bayeslaw.derive.without_drift import spread_draws
+from bayeslaw.inference.pools import spread_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.plots.style import (
     AHEAD,
@@ -104,7 +103,7 @@ def compute_optimal(
         handles.append(band_key("90 % where exponents drift", QUIET))
     handles += [Patch(label="beyond the fitted rows", **AHEAD)] * beyond
     legend(figure, handles)
-    far = farthest(splits(posterior, rule, asked, best.T))
+    far = farthest(rule.splits(asked, best.T)[0])
     title = "; ".join(f"best splits: {name} up to {words}" for name, words in far.items())
     figure.suptitle(title, x=0.01, ha="left", fontsize=9)
     return figure
