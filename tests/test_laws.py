@@ -21,9 +21,18 @@ from bayeslaw.laws.law import REPLAY_CLIP
 from bayeslaw.laws.lawfiles import for_columns, restored_law, stored_law
 from bayeslaw.laws.steps import Departure, Offset, Repetition, Tuning
 from bayeslaw.laws.terms import ORIGIN, Term
-from bayeslaw.model.discrepancy import Adaptation, FromBase
+from bayeslaw.model.discrepancy import Adaptation, Curvature, FromBase
 from tests import support
-from tests.support import CHINCHILLA, DESIGN, LAWS, TRANSFER, exact_transfer, refused, saved
+from tests.support import (
+    CHINCHILLA,
+    DESIGN,
+    LAWS,
+    TRANSFER,
+    exact_transfer,
+    refused,
+    saved,
+    truth_of,
+)
 
 RECORDED = json.loads((support.SAVED / "laws.json").read_text())
 few = settings(max_examples=30, deadline=None)
@@ -59,6 +68,17 @@ def test_laws_are_as_recorded(case):
     MathTextParser("agg").parse(f"${law.latex()}$")
     for name in load_law(case["law"]).parameters:
         assert name.removesuffix("_").rstrip("0123456789") in law.latex()
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_gradients_of_curved_laws_are_derivatives(name):
+    law = Curvature().apply(load_law(name))
+    x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
+    p = truth_of(load_law(name).parameters) | dict.fromkeys(law.discrepancy_parameters, 0.03)
+    p = law.amounts(law.to_reference(p, at), at)
+    for n, slope in law.gradient(p, x, at).items():
+        up, down = (law.loss(p | {n: p[n] + h}, x, at) for h in (1e-6, -1e-6))
+        np.testing.assert_allclose(slope, (up - down) / 2e-6, rtol=1e-5, atol=1e-8)
 
 
 def by_hand(law, p, params, tokens, replay, ptpp, role=""):

@@ -177,6 +177,15 @@ def test_plans_are_the_smallest_of_brute_force(fits, asked):
     return is_the_smallest(planned(target, source, run, np.linspace(0.05, 0.95, 10)))
 
 
+@pytest.mark.parametrize("name", ["form1", "form3", "pool"])
+def test_plans_of_other_laws_are_the_smallest_of_brute_force(name):
+    target, source = made(name, seed=1), made(name, seed=2)
+    run, _, _ = around_the_rows(target)
+    ratios = np.linspace(0.05, 0.95, 10)
+    found = planned(target, of_role(source, "source"), run, ratios)
+    is_the_smallest(found)
+
+
 def test_a_plan_is_the_smallest_at_which_enough_draws_meet_all_limits(fits, found):
     target, source = losses(fits, found.tokens, found.replay)
     one, other = target <= 1.8, source <= 1.02 * BASE
@@ -383,6 +392,33 @@ def test_the_share_of_the_law_is_the_variance_between_the_members_of_a_pool(fits
     target = found.spread.loc["target"]
     assert target["sd"] ** 2 == pytest.approx(between + within, rel=0.1)
     assert target["law"] == pytest.approx(between / (between + within), rel=0.1)
+
+
+def test_new_sizes_are_drawn_apart_in_each_domain(fits):
+    """At a size without rows, beside fits whose fitted sizes have no effect."""
+    sized = []
+    for fit in fits.values():
+        sizes = np.unique(fit.table.frame["params"].astype(float).astype(str))
+        draws = fit.draws.assign_coords(size=sizes).assign(
+            tau_size=(("chain", "draw"), np.full((4, 100), TAU)),
+            size_effect=(("chain", "draw", "size"), np.zeros((4, 100, len(sizes)))),
+        )
+        sized.append(replace(fit, spec=replace(fit.spec, effects=("size",)), draws=draws))
+    limits = LIMITS | {"params": 4e9, "max_loss": 1.95, "max_forgetting": 0.1, "baseline": BASE}
+    asked = limits | {"confidence": 0.6, "replay_grid": [0.4]}
+    found = plan(**accepted(target=sized[0], source=sized[1]), **asked)
+    atpp, _, values = found.lattice(measured=False)
+    row = grid(params=4e9, ptpp=279, replay=0.4, tokens=4e9 * atpp[30])
+    target, source = (fit.latent(row)[:, 0] for fit in sized)
+    effects = np.log(
+        [
+            values["target"][30, 0] / target,
+            (1 + values["forgetting"][30, 0]) * BASE / np.roll(source, 200),
+        ]
+    )
+    assert np.std(effects, axis=1) == pytest.approx([TAU, TAU], rel=0.15)
+    assert np.corrcoef(effects)[0, 1] == pytest.approx(0, abs=0.15)
+    assert found.spread.loc["target", "size"] > 0.5
 
 
 # -- choices, Monte Carlo error, and what binds ---------------------------------------------------

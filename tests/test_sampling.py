@@ -304,6 +304,13 @@ def test_the_mode_reproduces_the_huber_fit(name, bounds):
     assert mode.objective == pytest.approx(point.objective, rel=1e-8)
 
 
+def test_the_mode_reproduces_the_huber_fit_on_olmo():
+    olmo = bl.read_table(DATA / "olmo" / "ladder.csv", where="domain == 'c4_en'")
+    train, test = olmo.split(train="ptpp <= 40")
+    point, mode = fit_huber("chinchilla", train), fit_map("chinchilla", train, **MODE)
+    assert max(miss(point, mode, train), miss(point, mode, test)) < 1e-6
+
+
 @on_bound
 @pytest.mark.slow
 def test_the_mode_is_the_huber_fit_within_the_bounds_of_the_priors():
