@@ -48,12 +48,11 @@ from .simulation.worlds import (
     simulate as simulate,
 )
 from .tables.hull import locate as locate
-from .tables.table import (
-    LossTable as LossTable,
+from .tables.reading import (
     example_table as example_table,
     from_frame as from_frame,
-    grid as grid,
     read_table as read_table,
 )
+from .tables.table import LossTable as LossTable, grid as grid
 
 __version__: str

@@ -67,8 +67,8 @@ def checked(
     rows: "bl.LossTable", laws: "Sequence[bl.Law]", fitted: "bl.LossTable", need: Need
 ) -> "bl.LossTable":
     """The rows, with what the laws hold; `TableError` if they cannot forecast or score them."""
+    from bayeslaw.tables.comparison import check_rows
     from bayeslaw.tables.hull import evidence
-    from bayeslaw.tables.validation import check_rows
 
     for law in laws:
         law.covariates(rows)
@@ -129,7 +129,7 @@ def fit_table(law: str, table: "bl.LossTable", sampling: Sampling) -> Fitted:
 
 
 def save_frame(path: Path | None, frame: "pd.DataFrame") -> None:
-    from bayeslaw.tables.table import write_frame
+    from bayeslaw.tables.reading import write_frame
 
     if path is not None:
         write_frame(frame, path)

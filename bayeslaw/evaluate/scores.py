@@ -27,8 +27,9 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.sampling import FitSettings, check_names
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.tables.comparison import check_rows, check_same_rows
 from bayeslaw.tables.table import LossTable, require_table, subset
-from bayeslaw.tables.validation import check_rows, check_same_rows, label_texts
+from bayeslaw.tables.validation import label_texts
 
 POINT_SCORES = ("huber_log", "rmse_log", "mae_rel", "mape_clip", "intercept", "slope")
 BAND_SCORES = ("coverage_50", "coverage_80", "coverage_90", "width_90", "crps", "winkler_90")

@@ -11,7 +11,8 @@ from bayeslaw.huber.descent import Objective, minimum
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import for_columns, load_law
 from bayeslaw.laws.steps import BASE_COLUMNS, Bases, Departure, log_slopes, total_tokens
-from bayeslaw.tables.table import LossTable, from_frame
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import BASE_LOSSES, label_texts, row_numbers
 
 BASES_DELTA = 0.01

@@ -23,7 +23,8 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.steps import RATE_COLUMN, UNIQUE
 from bayeslaw.tables.table import LossTable, Rows, is_synthetic
-from bayeslaw.tables.validation import COVARIATES, check_units
+from bayeslaw.tables.units import check_units
+from bayeslaw.tables.validation import COVARIATES
 
 STARTS_PER_EXPONENT, POLISHED_PER_EXPONENT = 64, 3
 """Defaults of the starts that are screened and polished, for each exponent of the law."""

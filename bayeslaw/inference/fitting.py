@@ -31,8 +31,9 @@ from bayeslaw.model.building import build
 from bayeslaw.model.discrepancy import make_discrepancy
 from bayeslaw.model.noise import Huber, Likelihood
 from bayeslaw.model.spec import Data, Spec, make_data, make_spec
+from bayeslaw.tables.comparison import check_domain, labels_of
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import check_domain, labels_of, row_numbers
+from bayeslaw.tables.validation import row_numbers
 
 SHORT_REFIT: FitSettings = {
     "chains": 2,

@@ -23,7 +23,8 @@ from bayeslaw.model.building import build
 from bayeslaw.model.spec import make_data, make_spec
 from bayeslaw.tables.hull import warn_beyond
 from bayeslaw.tables.table import Rows
-from bayeslaw.tables.validation import COLUMNS, check_units
+from bayeslaw.tables.units import check_units
+from bayeslaw.tables.validation import COLUMNS
 
 
 @dataclass(frozen=True, repr=False)
