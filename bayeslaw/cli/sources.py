@@ -90,7 +90,8 @@ def required(law: str | None, table: "bl.LossTable") -> str:
     `TableError` if the table cannot be fitted by it, before the sampler is imported.
     """
     from bayeslaw.inference.pools import member_laws
-    from bayeslaw.laws.lawfiles import able_laws, for_columns, load_law
+    from bayeslaw.laws.lawfiles import able_laws, load_law
+    from bayeslaw.model.training import for_columns
 
     if law is None:
         raise BayeslawError(f"say which law to fit: --law NAME. {able_laws(table.frame)}")
@@ -101,8 +102,8 @@ def required(law: str | None, table: "bl.LossTable") -> str:
 
 def laws_of(law: str, table: "bl.LossTable") -> "list[bl.Law]":
     """The law of that name as it is fitted to a table, or all laws of a pool."""
-    from bayeslaw.huber.bases import for_table
     from bayeslaw.inference.pools import member_laws
+    from bayeslaw.model.training import for_table
 
     return [for_table(bl.load_law(str(name)), table) for name in member_laws(law) or [law]]
 

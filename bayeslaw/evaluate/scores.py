@@ -19,9 +19,10 @@ from bayeslaw.common.formatting import digits
 from bayeslaw.common.progress import each
 from bayeslaw.common.shown import Block, Format, Note, Shown, Table
 from bayeslaw.huber.descent import Bounds
-from bayeslaw.huber.point_fit import PointFit, fit_huber
+from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.forecast import BAND_LEVELS, Forecast, ends
+from bayeslaw.inference.points import fit_huber
 from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.sampling import FitSettings, check_names

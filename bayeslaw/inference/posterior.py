@@ -20,7 +20,8 @@ from bayeslaw.inference.storage import to_datatree
 from bayeslaw.laws.priors import FLOORS, NOISE
 from bayeslaw.model import effects
 from bayeslaw.model.building import build
-from bayeslaw.model.spec import make_data, make_spec
+from bayeslaw.model.spec import make_spec
+from bayeslaw.model.training import make_data
 from bayeslaw.tables.hull import warn_beyond
 from bayeslaw.tables.table import Rows
 from bayeslaw.tables.units import check_units

@@ -254,8 +254,8 @@ def rows_of(
     """
     if not isinstance(rows, Rows):
         rows = Rows(canonical(rows, name, columns), name)
-    elif lacking := missing_columns(rows.frame, columns, rows.name):
-        raise TableError(f"{rows.name}: {lacking}")
+    elif not {*columns} <= {*rows.frame}:
+        raise TableError(f"{rows.name}: {missing_columns(rows.frame, columns, rows.name)}")
     if declared:
         return replace(rows, frame=numeric(rows.frame, declared, rows.name))
     return rows
