@@ -151,13 +151,13 @@ def in_words(positions: pd.DataFrame) -> str:
 def farthest(positions: pd.DataFrame) -> dict[str, str]:
     """Largest distance of the extrapolations and of the projections, and along covariates."""
     columns = [str(c) for c in positions if str(c).startswith(BEYOND_PREFIX)]
-    words = {}
+    distances = {}
     for position, rows in positions[positions["decades"] > 0].groupby("position"):
         most = rows.max(numeric_only=True)
         along = [f"{c.removeprefix(BEYOND_PREFIX)} {most[c]:.2g}" for c in columns if most[c] > 0]
         beyond = ": " + ", ".join(along) if along else ", each covariate within its range"
-        words[str(position)] = f"{rows['decades'].max():.2g} decades{beyond}"
-    return words
+        distances[str(position)] = f"{rows['decades'].max():.2g} decades{beyond}"
+    return distances
 
 
 def decades(train: pd.DataFrame, rows: pd.DataFrame, columns: Columns) -> Floats:
