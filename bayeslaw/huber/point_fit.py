@@ -1,4 +1,4 @@
-"""Point fits: what they forecast, and what is shown of them."""
+"""The paper's deterministic fit: the parameters with the least Huber loss of the log residuals."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

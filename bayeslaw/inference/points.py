@@ -1,5 +1,6 @@
 """The paper's deterministic fit: the parameters with the least Huber loss of the log residuals."""
 
+import math
 import warnings
 
 import numpy as np
@@ -10,7 +11,7 @@ from bayeslaw.common.errors import FitError, FitWarning, unknown
 from bayeslaw.common.progress import step
 from bayeslaw.huber.descent import Bounds, Objective, polish_best, screened_starts, solutions
 from bayeslaw.huber.doubts import doubt, too_few
-from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.huber.point_fit import SAME_FORECAST, PointFit
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.model.training import for_table
@@ -18,6 +19,10 @@ from bayeslaw.tables.table import LossTable
 
 STARTS_PER_EXPONENT, POLISHED_PER_EXPONENT = 64, 3
 """Defaults of the starts that are screened and polished, for each exponent of the law."""
+FEWEST_POLISHED = 6
+"""Least number of starts polished first; otherwise a third. The rest only if these differ."""
+FACTOR_BEYOND = 10
+"""Factor beyond the training rows at which forecasts of starts that agree are compared."""
 
 
 @step("Huber fit")
@@ -50,8 +55,10 @@ def fit_huber(
     starts : int, optional
         Points over the exponents to screen (a scrambled Sobol sequence); 64 an exponent.
     polish : int, optional
-        How many of the best to polish to convergence; 3 an exponent. Where a law has more than
-        three exponents, they are chosen after a few steps from several times as many.
+        How many of the best to polish to convergence; 3 an exponent. A third of them (6 at least)
+        is polished first; if all of these agree, also in their forecasts, the rest is not. Where a
+        law has more than three exponents, they are chosen after a few steps from several times as
+        many.
     seed : int
         Of the Sobol sequence.
 
@@ -106,14 +113,22 @@ def fit_huber(
         least = f"{len(law.parameters)}, one for each parameter"
         raise FitError(too_few(law, table, least))
     exponents = len(law.exponents)
+    objective = Objective(law, table, delta, bounds)
     starts = STARTS_PER_EXPONENT * exponents if starts is None else starts
     polish = min(POLISHED_PER_EXPONENT * exponents if polish is None else polish, starts)
     if polish < 1:
         raise FitError("starts and polish must be 1 or more.")
-    objective = Objective(law, table, delta, bounds)
     points = screened_starts(objective, starts, seed)[: polish * max(1, exponents - 2)]
-    points, values, ends = polish_best(objective, points, polish)
-    best = int(np.argmin(values))
+    few = min(polish, max(FEWEST_POLISHED, polish // 3))
+    first, rest = np.split(points, [few * len(points) // polish])
+    found = points, values, ends = polish_best(objective, first, few)
+    best, agreed = int(np.argmin(values)), objective.agree(values).all()
+    if len(rest) and not (agreed and _unique(objective, points[best], ends)):
+        more = polish_best(objective, rest, polish - few)
+        points, values, ends = map(np.concatenate, zip(found, more, strict=True))
+        # Starts of the rest that only agree are other solutions, not better ones.
+        if not (agreed and objective.agree(values)[best]):
+            best = int(np.argmin(values))
     if not np.isfinite(values[best]):
         raise FitError(f"{table.name}: no start of {law.name} gave a finite objective.")
     doubt(objective, points[best], table)
@@ -151,3 +166,13 @@ def fit_at(
         bounds=objective.bounds,
         solutions=known,
     )
+
+
+def _unique(objective: Objective, best: Floats, ends: Floats) -> bool:
+    """Whether starts that agree also forecast the same, `FACTOR_BEYOND` times farther."""
+    points, x = solutions(objective, best, ends), objective.x
+    named = {name: points[:, i, None] for i, name in enumerate(objective.names)}
+    columns = [c for c in ("params", "tokens", "ptpp") if c in objective.law.columns]
+    far = [{**x, c: x[c] + math.log(FACTOR_BEYOND)} for c in columns]
+    logs = [np.log(objective.law.loss(named, rows, objective.at)) for rows in far]
+    return float(np.ptp(logs, axis=1).max()) < SAME_FORECAST

@@ -237,8 +237,20 @@ def rows_of(
 ) -> Rows:
     """Rows of a user's frame, validated; rows that are valid stay as they are.
 
-    The `columns` must be there; the values of a mapping say in the error what needs each. No table
-    knows the ranges of covariates that a law has `declared`.
+    Parameters
+    ----------
+    rows : Rows or DataFrame
+    name : str
+        Of a frame in messages; other rows have a name.
+    columns : iterable of str, or mapping of str to str
+        Columns that must be there; the values of a mapping say in the error what needs each.
+    declared : mapping of str to Covariate, optional
+        Covariates that a law declares, whose ranges no table knows.
+
+    Raises
+    ------
+    TableError
+        If a column is missing or invalid.
     """
     if not isinstance(rows, Rows):
         rows = Rows(canonical(rows, name, columns), name)
