@@ -28,9 +28,10 @@ from .evaluate.registered import (
     verify as verify,
 )
 from .evaluate.scores import compare as compare, score as score
-from .huber.point_fit import PointFit as PointFit, fit_huber as fit_huber
+from .huber.point_fit import PointFit as PointFit
 from .inference.fitting import fit as fit, fit_map as fit_map, fit_pool as fit_pool
 from .inference.fitting import pymc_model as pymc_model
+from .inference.points import fit_huber as fit_huber
 from .inference.pools import Pool as Pool, load as load
 from .inference.posterior import Posterior as Posterior
 from .inference.forecast import Forecast as Forecast
@@ -48,12 +49,11 @@ from .simulation.worlds import (
     simulate as simulate,
 )
 from .tables.hull import locate as locate
-from .tables.table import (
-    LossTable as LossTable,
+from .tables.reading import (
     example_table as example_table,
     from_frame as from_frame,
-    grid as grid,
     read_table as read_table,
 )
+from .tables.table import LossTable as LossTable, grid as grid
 
 __version__: str

@@ -19,7 +19,7 @@ from bayeslaw.inference.fitting import labelled_draws, refit, specify
 from bayeslaw.inference.sampling import Settings
 from bayeslaw.model.building import build
 from bayeslaw.model.density import make_density
-from bayeslaw.model.spec import make_data
+from bayeslaw.model.training import make_data
 from benchmarks.runner import SMOKE, Jobs, experiment
 from benchmarks.splits import DATA, shipped
 

@@ -33,7 +33,7 @@ import bayeslaw as bl
 from bayeslaw import Law, Prior, from_frame, load_law
 from bayeslaw.laws.steps import KAPPA, Bases, Coupling, Departure, total_tokens
 from bayeslaw.laws.terms import ORIGIN, Term
-from bayeslaw.tables.table import starting
+from bayeslaw.tables.reading import starting
 
 PAPER = bl.paper_world()
 N, P = PAPER.limits["params"], PAPER.limits["ptpp"]

@@ -6,10 +6,10 @@ import numpy as np
 import xarray as xr
 
 from bayeslaw import PointFit, Pool, Posterior, load_law, paper_world
-from bayeslaw.huber.bases import for_table
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.pools import role_of
 from bayeslaw.model.spec import make_spec
+from bayeslaw.model.training import for_table
 from tests.support import TRANSFER, exact_transfer
 
 WORLD = paper_world()

@@ -17,7 +17,8 @@ from bayeslaw.laws.lawfiles import parse_law
 from bayeslaw.model.building import build
 from bayeslaw.model.density import make_density
 from bayeslaw.model.discrepancy import Discrepancy
-from bayeslaw.model.spec import make_data, make_spec
+from bayeslaw.model.spec import make_spec
+from bayeslaw.model.training import make_data
 from tests import support
 from tests.plugin import DataWalk, SkewNormal
 from tests.support import DATA, DESIGN, truth_of

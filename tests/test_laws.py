@@ -15,13 +15,14 @@ from matplotlib.mathtext import MathTextParser
 import bayeslaw as bl
 from bayeslaw import TableError, fit_huber, grid, load_law
 from bayeslaw.common.files import models_dir
-from bayeslaw.huber.bases import base_table, for_table
+from bayeslaw.huber.bases import base_table
 from bayeslaw.laws.deviations import CORE, START
 from bayeslaw.laws.law import REPLAY_CLIP
-from bayeslaw.laws.lawfiles import for_columns, restored_law, stored_law
+from bayeslaw.laws.lawfiles import restored_law, stored_law
 from bayeslaw.laws.steps import Departure, Offset, Repetition, Tuning
 from bayeslaw.laws.terms import ORIGIN, Term
 from bayeslaw.model.discrepancy import Adaptation, Curvature, FromBase
+from bayeslaw.model.training import for_columns, for_table
 from tests import support
 from tests.support import (
     CHINCHILLA,

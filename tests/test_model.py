@@ -7,7 +7,7 @@ from scipy.stats import ks_2samp
 
 import bayeslaw as bl
 from bayeslaw.model import prior
-from bayeslaw.model.spec import make_data
+from bayeslaw.model.training import make_data
 from tests.support import saved, small
 
 PRIORS = [

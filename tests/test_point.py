@@ -14,8 +14,8 @@ from scipy.optimize import least_squares
 from scipy.special import huber
 
 import bayeslaw as bl
-from bayeslaw.huber.bases import for_table
 from bayeslaw.huber.descent import Objective, bounded_steps
+from bayeslaw.model.training import for_table
 from bayeslaw.simulation.worlds import simulate
 from tests import support
 from tests.support import DATA, DESIGN, LAWS, delphi, made, miss, on_bound, refused, small, truth_of

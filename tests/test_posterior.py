@@ -19,14 +19,13 @@ from scipy import stats
 
 import bayeslaw as bl
 from bayeslaw import FileError, NotConverged, TableError, TableWarning, from_frame, grid, load
-from bayeslaw.huber.bases import for_table
 from bayeslaw.inference.convergence import Convergence, diagnose
 from bayeslaw.inference.pools import load_posterior
 from bayeslaw.inference.storage import SCHEMA
 from bayeslaw.laws.priors import NOISE, override
 from bayeslaw.model.building import build
 from bayeslaw.model.prior import draw_parameters
-from bayeslaw.model.spec import make_data
+from bayeslaw.model.training import for_table, make_data
 from tests.posteriors import of_role, turned
 from tests.support import DATA, SAVED, TRUTH, on_bound, refused, saved, small, stages
 

@@ -307,7 +307,7 @@ def test_the_mode_reproduces_the_huber_fit(name, bounds):
 def test_the_mode_reproduces_the_huber_fit_on_olmo():
     olmo = bl.read_table(DATA / "olmo" / "ladder.csv", where="domain == 'c4_en'")
     train, test = olmo.split(train="ptpp <= 40")
-    point, mode = fit_huber("chinchilla", train), fit_map("chinchilla", train, **MODE)
+    point, mode = bl.fit_huber("chinchilla", train), bl.fit_map("chinchilla", train, **MODE)
     assert max(miss(point, mode, train), miss(point, mode, test)) < 1e-6
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import bayeslaw as bl
 from bayeslaw import TableError, TableWarning, from_frame, grid, locate, read_table
 from bayeslaw.tables.hull import displacement, in_words
-from bayeslaw.tables.validation import check_units
+from bayeslaw.tables.units import check_units
 from tests.support import DATA, GOOD, ROOT, refused, saved
 
 # -- files ----------------------------------------------------------------------------------------

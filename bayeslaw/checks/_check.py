@@ -34,10 +34,12 @@ from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import innovations, residual
 from bayeslaw.model import effects
+from bayeslaw.tables.comparison import same_rows
 from bayeslaw.tables.covariates import Covariate
 from bayeslaw.tables.hull import NEAR_DECADES, axes, decades, displacement
 from bayeslaw.tables.table import LossTable, Rows, subset
-from bayeslaw.tables.validation import check_units, row_numbers, same_rows
+from bayeslaw.tables.units import check_units
+from bayeslaw.tables.validation import row_numbers
 
 # Covariates that define the groups of held-out rows: as many of them as give `MIN_GROUPS`.
 GROUPS = ("params", "ptpp", "replay")

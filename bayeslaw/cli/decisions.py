@@ -376,7 +376,8 @@ def anchors(
 
 def _rows(text: str, option: str, where: str | None) -> "pd.DataFrame":
     """Rows of a table, or of a grid such as ``"params=1e9 tokens=1e9,1e10"``."""
-    from bayeslaw.tables.table import read_frame, rows_of
+    from bayeslaw.tables.reading import read_frame
+    from bayeslaw.tables.table import rows_of
 
     if "=" in text and not Path(text).is_file():
         return opt.of_grid(parsing.covariates(text, option), option).query(where).frame

@@ -149,7 +149,7 @@ def going_on(
     constant in the run, such as its size, need not be given for `ends`.
     """
     from bayeslaw.inference.fitting import joined
-    from bayeslaw.tables.validation import agree
+    from bayeslaw.tables.comparison import agree
 
     defaults: dict[str, Any] = {"run": run.name, "annealed": 0}
     frame = run.frame.assign(**{c: v for c, v in defaults.items() if c not in run.frame})

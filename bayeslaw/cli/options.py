@@ -211,7 +211,7 @@ class Rows(Reading):
 
     def asked(self) -> "bl.LossTable | None":
         """The rows, with or without losses."""
-        from bayeslaw.tables.table import read_rows
+        from bayeslaw.tables.reading import read_rows
 
         if self.grid and self.rows is not None:
             raise TableError("--grid goes without --rows.")

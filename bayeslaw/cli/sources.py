@@ -67,8 +67,8 @@ def checked(
     rows: "bl.LossTable", laws: "Sequence[bl.Law]", fitted: "bl.LossTable", need: Need
 ) -> "bl.LossTable":
     """The rows, with what the laws hold; `TableError` if they cannot forecast or score them."""
+    from bayeslaw.tables.comparison import check_rows
     from bayeslaw.tables.hull import evidence
-    from bayeslaw.tables.validation import check_rows
 
     for law in laws:
         law.covariates(rows)
@@ -90,7 +90,8 @@ def required(law: str | None, table: "bl.LossTable") -> str:
     `TableError` if the table cannot be fitted by it, before the sampler is imported.
     """
     from bayeslaw.inference.pools import member_laws
-    from bayeslaw.laws.lawfiles import able_laws, for_columns, load_law
+    from bayeslaw.laws.lawfiles import able_laws, load_law
+    from bayeslaw.model.training import for_columns
 
     if law is None:
         raise BayeslawError(f"say which law to fit: --law NAME. {able_laws(table.frame)}")
@@ -101,8 +102,8 @@ def required(law: str | None, table: "bl.LossTable") -> str:
 
 def laws_of(law: str, table: "bl.LossTable") -> "list[bl.Law]":
     """The law of that name as it is fitted to a table, or all laws of a pool."""
-    from bayeslaw.huber.bases import for_table
     from bayeslaw.inference.pools import member_laws
+    from bayeslaw.model.training import for_table
 
     return [for_table(bl.load_law(str(name)), table) for name in member_laws(law) or [law]]
 
@@ -129,7 +130,7 @@ def fit_table(law: str, table: "bl.LossTable", sampling: Sampling) -> Fitted:
 
 
 def save_frame(path: Path | None, frame: "pd.DataFrame") -> None:
-    from bayeslaw.tables.table import write_frame
+    from bayeslaw.tables.reading import write_frame
 
     if path is not None:
         write_frame(frame, path)

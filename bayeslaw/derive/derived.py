@@ -20,8 +20,9 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.steps import Tuning
 from bayeslaw.laws.terms import SYMBOLS, Values
 from bayeslaw.tables.hull import BEYOND_PREFIX, evidence, in_words, locate
-from bayeslaw.tables.table import Rows, write_frame
-from bayeslaw.tables.validation import check_units
+from bayeslaw.tables.reading import write_frame
+from bayeslaw.tables.table import Rows
+from bayeslaw.tables.units import check_units
 
 DETERMINED = 10.0
 """Factor between the ends of a 90 % interval from which the number is not determined."""

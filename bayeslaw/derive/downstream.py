@@ -20,8 +20,11 @@ from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import BayeslawError, TableError
 from bayeslaw.derive.derived import Derived, derived
 from bayeslaw.inference.forecast import Forecast
-from bayeslaw.tables.table import in_nats, queried, read_frame
-from bayeslaw.tables.validation import COVARIATES, check_domain, label_texts, row_numbers
+from bayeslaw.tables.comparison import check_domain
+from bayeslaw.tables.queries import chosen
+from bayeslaw.tables.reading import read_frame
+from bayeslaw.tables.units import in_nats
+from bayeslaw.tables.validation import COVARIATES, label_texts, row_numbers
 
 MIN_PAIRS = 8
 """Pairs that a curve of four parameters and its noise need."""
@@ -161,7 +164,7 @@ def read_pairs(
     """Pairs of loss in nats and accuracy, those that a query selects, checked."""
     name = "pairs" if isinstance(pairs, pd.DataFrame) else str(pairs)
     frame = pairs if isinstance(pairs, pd.DataFrame) else read_frame(pairs)
-    frame = frame if query is None else queried(frame, query, name)
+    frame = frame if query is None else frame[chosen(frame, query, name)]
     for column, high, words in (
         ("loss", np.inf, "is not a positive number"),
         ("accuracy", 1.0, "is not between 0 and 1; divide per cent by 100"),

@@ -35,7 +35,8 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.steps import Departure
 from bayeslaw.tables.hull import MEASURED_DECADES
 from bayeslaw.tables.table import Rows
-from bayeslaw.tables.validation import check_units, label_texts
+from bayeslaw.tables.units import check_units
+from bayeslaw.tables.validation import label_texts
 
 FLOPS = 6.0
 """FLOPs per parameter and token."""

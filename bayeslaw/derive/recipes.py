@@ -41,7 +41,8 @@ from bayeslaw.derive.optimum import (
 from bayeslaw.inference.pools import pair_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.table import Rows, is_synthetic, rows_of
-from bayeslaw.tables.validation import COVARIATES, check_units
+from bayeslaw.tables.units import check_units
+from bayeslaw.tables.validation import COVARIATES
 
 REGRET = "regret: expected nats above the best if chosen now"
 FARTHER = 100.0

@@ -24,14 +24,10 @@ from bayeslaw.inference.residuals import new_size_effects
 from bayeslaw.laws.steps import completed
 from bayeslaw.model import effects
 from bayeslaw.model.noise import LENGTH, correlation
+from bayeslaw.tables.comparison import IDENTITY, same_rows
 from bayeslaw.tables.table import LossTable, Rows, rows_of
-from bayeslaw.tables.validation import (
-    COVARIATES,
-    IDENTITY,
-    OF_DOMAIN,
-    check_units,
-    same_rows,
-)
+from bayeslaw.tables.units import check_units
+from bayeslaw.tables.validation import COVARIATES, OF_DOMAIN
 
 COSTS = {
     "flops": "6 N D, and the pre-training of each new base once",

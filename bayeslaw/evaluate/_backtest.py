@@ -24,7 +24,8 @@ from bayeslaw.inference.forecast import BAND_LEVELS
 from bayeslaw.inference.pools import member_laws
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.tables.table import LossTable, read_frame, require_table, subset, write_frame
+from bayeslaw.tables.reading import read_frame, write_frame
+from bayeslaw.tables.table import LossTable, require_table, subset
 from bayeslaw.tables.validation import COVARIATES
 
 SPLIT_COLUMNS = ("flops", "params", "tokens", "ptpp")

@@ -38,8 +38,10 @@ from bayeslaw.inference.forecast import (
     inside_words,
 )
 from bayeslaw.laws.steps import ANNEALED, RATE_COLUMN, UNIQUE, Departure
-from bayeslaw.tables.table import LossTable, from_frame
-from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, OF_DOMAIN, row_numbers, same_rows
+from bayeslaw.tables.comparison import same_rows
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, OF_DOMAIN, row_numbers
 
 FORMAT, SCHEMA = "bayeslaw registered forecast", 1
 FEWEST_DRAWS = 100

@@ -19,16 +19,18 @@ from bayeslaw.common.formatting import digits
 from bayeslaw.common.progress import each
 from bayeslaw.common.shown import Block, Format, Note, Shown, Table
 from bayeslaw.huber.descent import Bounds
-from bayeslaw.huber.point_fit import PointFit, fit_huber
+from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.forecast import BAND_LEVELS, Forecast, ends
+from bayeslaw.inference.points import fit_huber
 from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.sampling import FitSettings, check_names
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.tables.comparison import check_rows, check_same_rows
 from bayeslaw.tables.table import LossTable, require_table, subset
-from bayeslaw.tables.validation import check_rows, check_same_rows, label_texts
+from bayeslaw.tables.validation import label_texts
 
 POINT_SCORES = ("huber_log", "rmse_log", "mae_rel", "mape_clip", "intercept", "slope")
 BAND_SCORES = ("coverage_50", "coverage_80", "coverage_90", "width_90", "crps", "winkler_90")

@@ -1,6 +1,4 @@
-"""Laws for a table; point fits of Chinchilla's law to the losses of pre-trained models."""
-
-from dataclasses import replace
+"""Bases of a table: point fits of Chinchilla's law to the losses of pre-trained models."""
 
 import numpy as np
 import pandas as pd
@@ -8,29 +6,13 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError
 from bayeslaw.huber.descent import Objective, minimum
-from bayeslaw.laws.law import Law
-from bayeslaw.laws.lawfiles import for_columns, load_law
-from bayeslaw.laws.steps import BASE_COLUMNS, Bases, Departure, log_slopes, total_tokens
-from bayeslaw.tables.table import LossTable, from_frame
+from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.laws.steps import BASE_COLUMNS, Bases, log_slopes, total_tokens
+from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.validation import BASE_LOSSES, label_texts, row_numbers
 
 BASES_DELTA = 0.01
 """Huber threshold: losses of bases of one kind differ by less than a per cent."""
-SAME_BASE = 1e-9
-"""Largest difference, in log loss, of bases' deviations that are the same."""
-
-
-def for_table(law: Law, table: LossTable, *, whole: bool = False) -> Law:
-    """The law of `for_columns`, with the bases of the table if it starts from these."""
-    law = for_columns(law, table, whole=whole)
-    departure = law.step(Departure)
-    if departure is None or departure.bases is not None:
-        return law
-    bases = fit_bases(base_table(table.frame, table.baselines, table.name), table.name)
-    law = law.with_steps(replace(departure, bases=bases))
-    if whole or np.ptp(law.covariates(table)["deviation"]) > SAME_BASE:
-        return law
-    return law.reduced(law.terms, ["base_loss"])
 
 
 def base_table(frame: pd.DataFrame, baselines: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -12,7 +12,8 @@ from bayeslaw.common.formatting import count
 from bayeslaw.huber.descent import LEAST_COUPLED, Objective, minimum
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.table import LossTable, subset
-from bayeslaw.tables.validation import doubtful_scale, label_texts
+from bayeslaw.tables.units import doubtful_scale
+from bayeslaw.tables.validation import label_texts
 
 FARTHEST, FAR = 20.0, 8.0
 """Robust standard deviations from the law. A row beyond the first makes a table doubtful; then all

@@ -11,7 +11,6 @@ import xarray as xr
 from bayeslaw.common.arrays import Model
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, LawError, TableWarning, argument, unknown
-from bayeslaw.huber.bases import for_table
 from bayeslaw.huber.doubts import examine
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import POOLS, Pool, member_laws
@@ -30,9 +29,11 @@ from bayeslaw.model import effects, noise
 from bayeslaw.model.building import build
 from bayeslaw.model.discrepancy import make_discrepancy
 from bayeslaw.model.noise import Huber, Likelihood
-from bayeslaw.model.spec import Data, Spec, make_data, make_spec
+from bayeslaw.model.spec import Spec, make_spec
+from bayeslaw.model.training import Data, for_table, make_data
+from bayeslaw.tables.comparison import check_domain, labels_of
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import check_domain, labels_of, row_numbers
+from bayeslaw.tables.validation import row_numbers
 
 SHORT_REFIT: FitSettings = {
     "chains": 2,
@@ -232,8 +233,6 @@ def fit_pool(
     names = [law.name for law in loaded]
     if len({*names}) < len(names):
         raise LawError(f"pool {name}: a law is in it twice: {', '.join(names)}.")
-    for law in loaded:  # before the first fit, so that nobody waits for the error of the last
-        for_table(law, table).check_fits(table)
     specs = {law.name: specify(law, table, chosen) for law in loaded}
     return Pool(_examined(specs, table, chosen), name=name)
 
@@ -242,11 +241,11 @@ def _examined(
     specs: Mapping[str, Spec], table: LossTable, settings: Settings
 ) -> dict[str, Posterior]:
     """Posteriors of specs, once the table has been examined, by the law of the first."""
-    for spec in specs.values():
-        spec.law.check_fits(table)
+    # Before the first fit, so that nobody waits for the error of the last.
+    data = {of: make_data(spec, table) for of, spec in specs.items()}
     first = next(iter(specs.values()))
     examine(first.law.without_discrepancy, table, skewed=first.likelihood.kind == "skewed")
-    return {of: fit_spec(spec, table, settings) for of, spec in specs.items()}
+    return {of: _sampled(rows, table, settings) for of, rows in data.items()}
 
 
 def pymc_model(law: str | Path | Law, table: LossTable, **settings: Unpack[FitSettings]) -> Model:
@@ -332,10 +331,13 @@ def _warn_of_controls(law: Law, frame: pd.DataFrame, name: str) -> None:
 
 def fit_spec(spec: Spec, table: LossTable, settings: Settings) -> Posterior:
     """Posterior of a spec; of the settings, those of the sampler are used."""
-    data = make_data(spec, table)
+    return _sampled(make_data(spec, table), table, settings)
+
+
+def _sampled(data: Data, table: LossTable, settings: Settings) -> Posterior:
     sampled = sample(data, settings)
     return Posterior(
-        spec=spec,
+        spec=data.spec,
         table=table,
         at=data.at,
         draws=labelled_draws(data, sampled.draws),

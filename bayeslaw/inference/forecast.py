@@ -19,17 +19,12 @@ from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.inference.variance import parts_of, shares, shares_table
 from bayeslaw.laws.steps import ANNEALED, RATE_COLUMN, UNIQUE
 from bayeslaw.model import effects
+from bayeslaw.tables.comparison import distinct, labels_of
 from bayeslaw.tables.covariates import Covariate
 from bayeslaw.tables.hull import evidence, in_words, locate
-from bayeslaw.tables.table import is_synthetic, write_frame
-from bayeslaw.tables.validation import (
-    COLUMNS,
-    COVARIATES,
-    LABEL_COLUMNS,
-    OF_DOMAIN,
-    distinct,
-    labels_of,
-)
+from bayeslaw.tables.reading import write_frame
+from bayeslaw.tables.table import is_synthetic
+from bayeslaw.tables.validation import COLUMNS, COVARIATES, LABEL_COLUMNS, OF_DOMAIN
 
 KINDS = ("predictive", "latent")
 BAND_LEVELS = (0.5, 0.8, 0.9)

@@ -21,9 +21,9 @@ from bayeslaw.inference.forecast import Forecast
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.fits import BaseFit
 from bayeslaw.laws.law import Law
+from bayeslaw.tables.comparison import labels_of
 from bayeslaw.tables.hull import warn_beyond
 from bayeslaw.tables.table import LossTable, Rows
-from bayeslaw.tables.validation import labels_of
 
 POOLS = {"adaptation": ("form1n", "transfer")}
 """Names of pools and their laws."""

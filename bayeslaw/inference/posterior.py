@@ -20,10 +20,12 @@ from bayeslaw.inference.storage import to_datatree
 from bayeslaw.laws.priors import FLOORS, NOISE
 from bayeslaw.model import effects
 from bayeslaw.model.building import build
-from bayeslaw.model.spec import make_data, make_spec
+from bayeslaw.model.spec import make_spec
+from bayeslaw.model.training import make_data
 from bayeslaw.tables.hull import warn_beyond
 from bayeslaw.tables.table import Rows
-from bayeslaw.tables.validation import COLUMNS, check_units
+from bayeslaw.tables.units import check_units
+from bayeslaw.tables.validation import COLUMNS
 
 
 @dataclass(frozen=True, repr=False)

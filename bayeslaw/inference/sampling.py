@@ -31,7 +31,7 @@ from bayeslaw.inference.convergence import MAX_RHAT, MIN_ESS, Convergence, diagn
 from bayeslaw.laws.priors import PriorLike
 from bayeslaw.model.discrepancy import Discrepancy
 from bayeslaw.model.noise import Likelihood
-from bayeslaw.model.spec import Data
+from bayeslaw.model.training import Data
 
 if TYPE_CHECKING:
     from bayeslaw.model.density import Density

@@ -29,7 +29,8 @@ from bayeslaw.inference.residuals import (
 from bayeslaw.model import effects
 from bayeslaw.model import prior as priors
 from bayeslaw.model.noise import OBSERVED
-from bayeslaw.model.spec import make_data, spec_of
+from bayeslaw.model.spec import spec_of
+from bayeslaw.model.training import make_data
 from bayeslaw.tables.covariates import TABLE
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES

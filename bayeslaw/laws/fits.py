@@ -9,9 +9,9 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.laws.law import Law
+from bayeslaw.tables.comparison import check_like_fitted
 from bayeslaw.tables.covariates import Covariate
 from bayeslaw.tables.table import LossTable, Rows, rows_of
-from bayeslaw.tables.validation import check_like_fitted
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from bayeslaw.common.errors import LawError, TableError, unknown
+from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.common.files import Document, models_dir, named_file
 from bayeslaw.common.formatting import as_tuples
 from bayeslaw.laws.law import Law
@@ -24,8 +24,7 @@ from bayeslaw.laws.priors import (
 from bayeslaw.laws.steps import KAPPA, STEPS, Bases, Coupling, Departure, Step
 from bayeslaw.laws.terms import FORMULA_FUNCTIONS, LETTERS, Term
 from bayeslaw.tables.covariates import Covariate, declared
-from bayeslaw.tables.table import LossTable, require_table
-from bayeslaw.tables.validation import ALIASES, KNOWN, missing_columns, numeric
+from bayeslaw.tables.validation import ALIASES, KNOWN, missing_columns
 
 _SETTINGS = ("title", "reference", "token_unit", "coupled")
 _NUMBERS = ("bounds", "paper_bounds", "typical")
@@ -54,27 +53,6 @@ def load_law(law: "str | Path | Law") -> Law:
         return parse_law(path.read_text(encoding="utf-8"), path.stem, str(path))
     except UnicodeDecodeError as error:
         raise LawError(f"{path}: not valid TOML: {error}") from error
-
-
-def for_columns(law: Law, table: LossTable, *, whole: bool = False) -> Law:
-    """The law with the steps that the columns of a table call for.
-
-    With `unique_tokens` it has a worth of repeated tokens, with rows that are `annealed` and others
-    that are not, an offset of the latter, and with several values of `rate` a best one. If it
-    reads the share of the domain's own text, it has the `LossTable.role` of the table. Unless it is
-    to be `whole`, it is without what rows that agree in a column do not determine.
-    """
-    require_table(table)
-    frame = table.frame
-    if not {*law.columns} <= {*frame.columns}:
-        raise TableError(f"{table.name}: {missing_columns(frame, law.needs)} {able_laws(frame)}")
-    frame = numeric(frame, law.declared, table.name)
-    starts = law.step(Departure) is not None  # the role matters to it with one ratio too
-    if law.reads_own and (starts or frame["replay"].nunique() > 1):
-        law = law.of_role(table.role)
-    law = law if whole else law.for_rows(frame, table.name)
-    called = [step for step in STEPS if step.called_by in frame]
-    return law.taking(*(s for s in called if frame[s.called_by].nunique() >= s.distinct))
 
 
 def able_laws(frame: pd.DataFrame) -> str:

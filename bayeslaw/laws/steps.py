@@ -20,8 +20,9 @@ from bayeslaw.common.errors import TableError
 from bayeslaw.laws.deviations import CORE, START, WHOLE, Deviation, Linear
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Named, Values, tex
+from bayeslaw.tables.comparison import ABSENT
 from bayeslaw.tables.table import Rows
-from bayeslaw.tables.validation import ABSENT, BASE_LOSSES, label_texts
+from bayeslaw.tables.validation import BASE_LOSSES, label_texts
 
 BASE_COLUMNS = ["params", "ptpp", *BASE_LOSSES]
 """Columns of a table of bases."""

@@ -5,7 +5,7 @@ import numpy as np
 from bayeslaw.common.arrays import Model, Untyped
 from bayeslaw.laws.priors import FLOOR
 from bayeslaw.model.noise import LENGTH, innovations
-from bayeslaw.model.spec import Data
+from bayeslaw.model.training import Data
 
 
 def build(data: Data) -> Model:

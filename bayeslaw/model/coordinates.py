@@ -20,7 +20,8 @@ from bayeslaw.laws.steps import KAPPA, Coupling
 from bayeslaw.laws.tape import FUNCTIONS as F
 from bayeslaw.laws.terms import Named, Term, Values, column_of
 from bayeslaw.model.noise import LENGTH
-from bayeslaw.model.spec import Data, Spec
+from bayeslaw.model.spec import Spec
+from bayeslaw.model.training import Data
 
 FLAT = Prior("Flat")
 LITTLE_NATS = 0.15

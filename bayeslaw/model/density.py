@@ -20,7 +20,7 @@ from bayeslaw.laws.terms import Values
 from bayeslaw.model.coordinates import normal_coefficients, parameters, start
 from bayeslaw.model.machine import Program, assemble, run, value_and_gradient
 from bayeslaw.model.noise import LENGTH, decay, innovation_scale
-from bayeslaw.model.spec import Data
+from bayeslaw.model.training import Data
 from bayeslaw.model.whitening import Design, Groups, Kept, whitened
 
 MAX_WHITENED = 40

@@ -7,7 +7,8 @@ from bayeslaw.common.errors import FitError
 from bayeslaw.laws.priors import FLOOR
 from bayeslaw.laws.terms import Values
 from bayeslaw.model import noise
-from bayeslaw.model.spec import Data, Spec
+from bayeslaw.model.spec import Spec
+from bayeslaw.model.training import Data
 
 
 def draw_parameters(

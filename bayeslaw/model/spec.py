@@ -1,13 +1,10 @@
-"""What is fitted: law, priors, noise, discrepancy, random effects, and the arrays of the data."""
+"""What is fitted: law, priors, noise, discrepancy, random effects."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
-from bayeslaw.common.arrays import Floats, Ints, Strings
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import LawError
 from bayeslaw.common.files import Document, digest
@@ -16,17 +13,14 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law, restored_law, stored_law
 from bayeslaw.laws.priors import NOISE, Prior, PriorLike, override, parse_priors
 from bayeslaw.model.discrepancy import DISCREPANCIES, Discrepancy, make_discrepancy
-from bayeslaw.model.effects import DIMENSIONS, labels, level
+from bayeslaw.model.effects import DIMENSIONS, level
 from bayeslaw.model.noise import (
     LENGTH,
     LENGTH_PRIOR,
     LIKELIHOODS,
     Likelihood,
-    Order,
     make_likelihood,
-    order,
 )
-from bayeslaw.tables.table import LossTable
 
 
 @dataclass(frozen=True)
@@ -107,42 +101,3 @@ def make_spec(
         )
     chosen = override(defaults, priors, bounds, proper={*NOISE, *added})
     return Spec(law, chosen, density, deviation, tuple(effects), new_sizes, errors)
-
-
-@dataclass(frozen=True)
-class Data:
-    """A spec with the data that it is fitted to.
-
-    The law has knots of its random walks that cover the rows. Covariates are logarithms, observed
-    are log losses. Groups are sorted labels by level, and `index` has each row's place in them.
-    """
-
-    spec: Spec
-    law: Law
-    x: Mapping[str, Floats]
-    at: Mapping[str, float]
-    observed: Floats
-    groups: Mapping[str, Strings]
-    index: Mapping[str, Ints]
-    order: Order | None
-
-    def __len__(self) -> int:
-        return len(self.observed)
-
-
-def make_data(spec: Spec, table: LossTable, *, at: Mapping[str, float] | None = None) -> Data:
-    of_rows = {name: labels(table.frame, name) for name in spec.effects}
-    groups = {name: np.unique(names) for name, names in of_rows.items()}
-    law = spec.law
-    law.check_fits(table)
-    x, at = law.covariates(table), at or law.reference_point(table)
-    return Data(
-        spec=spec,
-        law=law.over(x, at),
-        x=x,
-        at=at,
-        observed=np.log(table.loss),
-        groups=groups,
-        index={name: np.searchsorted(groups[name], names) for name, names in of_rows.items()},
-        order=order(table.frame) if spec.errors == "run" else None,
-    )

@@ -28,7 +28,8 @@ from bayeslaw.laws.steps import Departure, Repetition
 from bayeslaw.model import effects
 from bayeslaw.tables.hull import MEASURED_DECADES, evidence, farthest, locate, of_measured
 from bayeslaw.tables.table import Rows, grid, of_domains
-from bayeslaw.tables.validation import COVARIATES, check_units, label_texts
+from bayeslaw.tables.units import check_units
+from bayeslaw.tables.validation import COVARIATES, label_texts
 
 MOST_PAIRS = 4000
 """Most paired draws, evenly spread."""

@@ -36,7 +36,8 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.steps import Departure
 from bayeslaw.model import prior
-from bayeslaw.model.spec import Spec, make_data
+from bayeslaw.model.spec import Spec
+from bayeslaw.model.training import make_data
 from bayeslaw.tables.table import LossTable, check_role, grid
 
 # Rows to fit, one per combination of the law's covariates; labelled by base and run.

@@ -15,12 +15,13 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, LawError, unknown
 from bayeslaw.common.files import models_dir
-from bayeslaw.huber.bases import for_table
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.terms import ORIGIN
-from bayeslaw.tables.table import LossTable, Rows, check_role, from_frame, grid, rows_of
+from bayeslaw.model.training import for_table
+from bayeslaw.tables.reading import from_frame
+from bayeslaw.tables.table import LossTable, Rows, check_role, grid, rows_of
 
 if TYPE_CHECKING:
     from bayeslaw.planning.result import Plan

@@ -15,9 +15,9 @@ from scipy.optimize import nnls
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError, TableWarning, accept, unknown
 from bayeslaw.common.formatting import listed
-from bayeslaw.tables.covariates import TABLE, Columns, about
+from bayeslaw.tables.covariates import TABLE, Columns, Covariate, about
 from bayeslaw.tables.table import LossTable, Rows, rows_of
-from bayeslaw.tables.validation import COVARIATES, check_positive, numeric
+from bayeslaw.tables.validation import COVARIATES, check_positive
 
 INTERPOLATION, EXTRAPOLATION, PROJECTION = "interpolation", "extrapolation", "projection"
 INSIDE_DECADES = 0.0022
@@ -86,50 +86,50 @@ def locate(
     0  interpolation     0.00            0.0            0.0
     1  extrapolation     0.71            0.0            0.0
     """
-    frames = []
-    for table, name in ((train, "training rows"), (rows, "rows")):
-        frames.append(rows_of(table, name).frame)
-        if "tokens" in frames[-1]:
-            check_positive(frames[-1], "tokens", name, "log D needs tokens > 0")
-    seen, new = frames
-    columns = columns if columns is None or isinstance(columns, Mapping) else [*columns]
-    for name in () if isinstance(columns, Mapping) else columns or ():
-        if name not in COVARIATES:
-            raise TableError(unknown("covariate", name, COVARIATES))
+    if columns is not None and not isinstance(columns, Mapping):
+        columns = list(columns)
+        if other := [name for name in columns if name not in COVARIATES]:
+            raise TableError(unknown("covariate", other[0], COVARIATES))
     known = TABLE | about(columns or ())
-    own = {c: row for c, row in known.items() if c not in TABLE}
-    seen, new = numeric(seen, own, "training rows"), numeric(new, own, "rows")
+    seen, new = _valid(train, "training rows", known), _valid(rows, "rows", known)
     shared = [c for c in known if c in seen and c in new]
-    used = shared if columns is None else list(columns)
-    for name in used:
-        if name not in shared:
-            raise TableError(f"column {name!r} is missing; the training rows and the rows need it.")
-    if not used:
+    of_hull = shared if columns is None else list(columns)
+    if absent := [name for name in of_hull if name not in shared]:
+        raise TableError(
+            f"column {absent[0]!r} is missing; the training rows and the rows need it."
+        )
+    if not of_hull:
         raise TableError("the training rows and the rows have no covariate in common.")
-    beyond, unvaried = {}, {}
-    for c in shared:
-        x, at = (axes(frame, {c: known[c]}, seen)[:, 0] for frame in (seen, new))
-        beyond[c] = np.maximum(np.maximum(x.min() - at, at - x.max()), 0)
-        if np.ptp(x) <= INSIDE_DECADES:
-            unvaried[c] = beyond[c] > INSIDE_DECADES
-    away = decades(seen, new, {c: known[c] for c in used})
-    others = np.linalg.norm([beyond[c] for c in shared if c not in used] or [0 * away], axis=0)
-    away = np.where(away > INSIDE_DECADES, away, np.where(others > INSIDE_DECADES, others, 0))
-    names = [", ".join(c for c in unvaried if unvaried[c][i]) for i in range(len(new))]
-    position = np.where(away > 0, EXTRAPOLATION, INTERPOLATION)
-    position = np.where([bool(name) for name in names], PROJECTION, position)
+    points, at = (axes(frame, {c: known[c] for c in shared}, seen) for frame in (seen, new))
+    low, high = points.min(0), points.max(0)
+    beyond = np.maximum(np.maximum(low - at, at - high), 0)
+    unvaried = (high - low <= INSIDE_DECADES) & (beyond > INSIDE_DECADES)
+    outside = decades(seen, new, {c: known[c] for c in of_hull})
+    # Inside the hull, covariates that it does not have may lie outside their ranges.
+    others = np.linalg.norm(beyond[:, ~np.isin(shared, of_hull)], axis=1)
+    away = np.where(outside > INSIDE_DECADES, outside, others)
+    away = np.where(away > INSIDE_DECADES, away, 0)
+    positions = np.where(away > 0, EXTRAPOLATION, INTERPOLATION)
+    columns_beyond = np.where(beyond > INSIDE_DECADES, beyond, 0).T
     return pd.DataFrame(
         {
-            "position": position,
+            "position": np.where(unvaried.any(axis=1), PROJECTION, positions),
             "decades": away,
-            **{
-                BEYOND_PREFIX + c: np.where(far > INSIDE_DECADES, far, 0)
-                for c, far in beyond.items()
-            },
-            "unvaried": names,
+            **{BEYOND_PREFIX + c: far for c, far in zip(shared, columns_beyond, strict=True)},
+            "unvaried": [", ".join(np.array(shared)[row]) for row in unvaried],
         },
         index=new.index,
     )
+
+
+def _valid(rows: Rows | pd.DataFrame, name: str, known: Mapping[str, Covariate]) -> pd.DataFrame:
+    """Rows with numbers on logarithmic axes."""
+    frame = rows_of(
+        rows, name, declared={c: row for c, row in known.items() if c not in TABLE}
+    ).frame
+    if "tokens" in frame:
+        check_positive(frame, "tokens", name, "log D needs tokens > 0")
+    return frame
 
 
 def in_words(positions: pd.DataFrame) -> str:
@@ -151,13 +151,13 @@ def in_words(positions: pd.DataFrame) -> str:
 def farthest(positions: pd.DataFrame) -> dict[str, str]:
     """Largest distance of the extrapolations and of the projections, and along covariates."""
     columns = [str(c) for c in positions if str(c).startswith(BEYOND_PREFIX)]
-    words = {}
+    distances = {}
     for position, rows in positions[positions["decades"] > 0].groupby("position"):
         most = rows.max(numeric_only=True)
         along = [f"{c.removeprefix(BEYOND_PREFIX)} {most[c]:.2g}" for c in columns if most[c] > 0]
         beyond = ": " + ", ".join(along) if along else ", each covariate within its range"
-        words[str(position)] = f"{rows['decades'].max():.2g} decades{beyond}"
-    return words
+        distances[str(position)] = f"{rows['decades'].max():.2g} decades{beyond}"
+    return distances
 
 
 def decades(train: pd.DataFrame, rows: pd.DataFrame, columns: Columns) -> Floats:

@@ -1,0 +1,99 @@
+"""How a table becomes what a law can be fitted to.
+
+A `LossTable` was validated once, where it was read. Here a law takes the steps that its columns
+call for (`for_columns`) and, if it starts from the losses of bases, learns these (`for_table`);
+then `make_data` makes arrays of the rows.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bayeslaw.common.arrays import Floats, Ints, Strings
+from bayeslaw.common.errors import TableError
+from bayeslaw.huber.bases import base_table, fit_bases
+from bayeslaw.laws.law import Law
+from bayeslaw.laws.lawfiles import able_laws
+from bayeslaw.laws.steps import STEPS, Departure
+from bayeslaw.model.effects import labels
+from bayeslaw.model.noise import Order, order
+from bayeslaw.model.spec import Spec
+from bayeslaw.tables.table import LossTable, require_table
+from bayeslaw.tables.validation import missing_columns
+
+SAME_BASE = 1e-9
+"""Largest difference, in log loss, of bases' deviations that are the same."""
+
+
+def for_table(law: Law, table: LossTable, *, whole: bool = False) -> Law:
+    """The law of `for_columns`, with the bases of the table if it starts from these."""
+    law = for_columns(law, table, whole=whole)
+    departure = law.step(Departure)
+    if departure is None or departure.bases is not None:
+        return law
+    bases = fit_bases(base_table(table.frame, table.baselines, table.name), table.name)
+    law = law.with_steps(replace(departure, bases=bases))
+    if whole or np.ptp(law.covariates(table)["deviation"]) > SAME_BASE:
+        return law
+    return law.reduced(law.terms, ["base_loss"])
+
+
+def for_columns(law: Law, table: LossTable, *, whole: bool = False) -> Law:
+    """The law with the steps that the columns of a table call for.
+
+    With `unique_tokens` it has a worth of repeated tokens, with rows that are `annealed` and others
+    that are not, an offset of the latter, and with several values of `rate` a best one. If it
+    reads the share of the domain's own text, it has the `LossTable.role` of the table. Unless it is
+    to be `whole`, it is without what rows that agree in a column do not determine.
+    """
+    require_table(table)
+    if not {*law.columns} <= {*table.frame}:
+        lacking = missing_columns(table.frame, law.needs)
+        raise TableError(f"{table.name}: {lacking} {able_laws(table.frame)}")
+    frame = law.rows(table).frame
+    starts = law.step(Departure) is not None  # the role matters to it with one ratio too
+    if law.reads_own and (starts or frame["replay"].nunique() > 1):
+        law = law.of_role(table.role)
+    law = law if whole else law.for_rows(frame, table.name)
+    called = [step for step in STEPS if step.called_by in frame]
+    return law.taking(*(s for s in called if frame[s.called_by].nunique() >= s.distinct))
+
+
+@dataclass(frozen=True)
+class Data:
+    """A spec with the data that it is fitted to.
+
+    The law has knots of its random walks that cover the rows. Covariates are logarithms, observed
+    are log losses. Groups are sorted labels by level, and `index` has each row's place in them.
+    """
+
+    spec: Spec
+    law: Law
+    x: Mapping[str, Floats]
+    at: Mapping[str, float]
+    observed: Floats
+    groups: Mapping[str, Strings]
+    index: Mapping[str, Ints]
+    order: Order | None
+
+    def __len__(self) -> int:
+        return len(self.observed)
+
+
+def make_data(spec: Spec, table: LossTable, *, at: Mapping[str, float] | None = None) -> Data:
+    of_rows = {name: labels(table.frame, name) for name in spec.effects}
+    groups = {name: np.unique(names) for name, names in of_rows.items()}
+    law = spec.law
+    law.check_fits(table)
+    x, at = law.covariates(table), at or law.reference_point(table)
+    return Data(
+        spec=spec,
+        law=law.over(x, at),
+        x=x,
+        at=at,
+        observed=np.log(table.loss),
+        groups=groups,
+        index={name: np.searchsorted(groups[name], names) for name, names in of_rows.items()},
+        order=order(table.frame) if spec.errors == "run" else None,
+    )

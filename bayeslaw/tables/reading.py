@@ -1,0 +1,453 @@
+"""Loss tables from files and frames.
+
+A table is read (`read_frame`), its columns get the names used here (`renamed`), rows that no query
+asks for are left out (`asked`), and the rest is validated (`from_frame`).
+"""
+
+import codecs
+import csv
+import gzip
+import io
+import json
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pandas.api.types import is_numeric_dtype
+
+from bayeslaw.common.errors import TableError, TableWarning, argument, unknown
+from bayeslaw.common.files import atomic_write, is_hdf5, shipped
+from bayeslaw.tables.comparison import SAME_VALUE, role_by_losses
+from bayeslaw.tables.queries import EXPRESSION_NAMES, evaluated, parsed
+from bayeslaw.tables.table import ROLES, LossTable, Role, csv_text, rows_of
+from bayeslaw.tables.units import UNIT_WORDS, check_counts, check_losses, in_nats
+from bayeslaw.tables.validation import (
+    BASE_LOSSES,
+    COLUMNS,
+    LINE_COLUMN,
+    canonical,
+    check_positive,
+    label_texts,
+    named,
+    row_numbers,
+    typed,
+)
+
+ROW = "row of the file"
+"""Name of a column that no file has."""
+
+
+def read_table(
+    path: str | Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    where: str | None = None,
+    source: str | Path | None = None,
+    role: Role | None = None,
+    loss_unit: str | None = None,
+    bytes_per_token: float | None = None,
+) -> LossTable:
+    """Read a loss table from CSV, Parquet, JSONL or Excel.
+
+    Parameters
+    ----------
+    path : str or Path
+        ``*.parquet`` is read as Parquet, ``*.jsonl`` as one JSON object a line, ``*.xlsx`` as the
+        first sheet of a workbook (which needs openpyxl), anything else as CSV in UTF-8 or UTF-16,
+        compressed by gzip or not; its separator is a comma, a semicolon or a tab.
+    columns : mapping of str to str, optional
+        For a file with other names: for each column here, the file's column, or an expression of
+        its columns as `pandas.DataFrame.eval` takes it, such as ``{"params": "size", "tokens":
+        "billions * 1e9", "loss": "`eval/loss`"}``.
+    where : str, optional
+        Pandas query that selects the rows to keep, such as ``"ptpp <= 31"``; the others need no
+        valid numbers.
+    source : str or Path, optional
+        Table of the domain that the bases were pre-trained on. Its rows with tokens = 0, and those
+        of the table itself, give each row `base_loss` and `start_loss`, the losses of its `base` on
+        the two domains. A base is one model: its label, `params` and `ptpp` agree. Laws that start
+        from the base need these losses; see `bayeslaw.fit`.
+    role : {"target", "source"}, optional
+        As for `from_frame`; not of the table `source`.
+    loss_unit, bytes_per_token
+        As for `from_frame`, also for the table `source`.
+
+    Raises
+    ------
+    TableError
+        If the file cannot be read or a column fails validation; the message names the column,
+        the lines of a CSV file (the header is line 1) or the rows of another, and the correction.
+        If the name of the column of losses has another unit and `loss_unit` does not say which.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "losses.csv"
+    ...     example_table().frame.to_csv(path, index=False)
+    ...     len(read_table(path, where="scale <= 3e20"))
+    35
+    """
+    columns = columns or {}
+    tables: list[LossTable] = []
+    for file in [path] if source is None else [path, source]:
+        frame = read_frame(file)
+        _check_unit_of_name(frame, columns.get("loss", ""), str(file), loss_unit)
+        frame = renamed(frame, columns, str(file))
+        first = not tables
+        tables.append(
+            from_frame(
+                asked(frame, where, loss_unit) if first else frame,
+                str(file),
+                role=role if first else None,
+                loss_unit=loss_unit,
+                bytes_per_token=bytes_per_token,
+            )
+        )
+    return (tables[0] if source is None else starting(*tables)).query(where)
+
+
+def _check_unit_of_name(frame: pd.DataFrame, column: str, name: str, unit: str | None) -> None:
+    """Refuse a column of losses whose name has another unit than nats, unless one is stated."""
+    if unit is not None or column not in frame:
+        return
+    in_name = re.split("[^a-z]+", column.lower())
+    for word in [word for word in UNIT_WORDS if word in in_name]:
+        raise TableError(
+            f"{name}: the column {column!r} is of {word} by its name; give "
+            f"{argument('loss_unit', UNIT_WORDS[word])}, or {argument('loss_unit', 'nats')} if "
+            "it is not."
+        )
+
+
+def renamed(frame: pd.DataFrame, columns: Mapping[str, str], name: str = "table") -> pd.DataFrame:
+    """The frame with columns under the names used here; `columns` are those of `read_table`."""
+    made: dict[str, Any] = {}
+    for column, text in columns.items():
+        try:
+            made[column] = frame[text] if text in frame else _computed(frame, text)
+        except Exception as error:  # pandas raises many types, of its parser and of operations
+            raise TableError(
+                f"{name}: columns: {column!r} is neither a column nor an expression of columns: "
+                f"{text!r}; found: {', '.join(map(str, frame.columns))}. Write a name that is no "
+                "word in backticks."
+            ) from error
+    used = [
+        c
+        for c, name in named(frame).items()
+        if c in columns.values() or (name in made and c != name)
+    ]
+    return frame.drop(columns=used).assign(**made)
+
+
+def _computed(frame: pd.DataFrame, text: str) -> Any:
+    try:
+        return evaluated(frame, text)
+    except TypeError:  # of numbers with leading zeros, which are text
+        digits = [c for c in frame if frame[c].astype("string").str.fullmatch(r"\d+").all()]
+        return evaluated(frame.astype(dict.fromkeys(digits, float)), text)
+
+
+def asked(frame: pd.DataFrame, query: str | None, loss_unit: str | None) -> pd.DataFrame:
+    """The rows of a frame that a query may select, with their bases; only these must be valid.
+
+    A row stays if the query is about a number that it does not have.
+    """
+    if query is None:
+        return frame
+    rows = frame.rename(columns=named(frame)).reset_index(drop=True)
+    if rows.columns.has_duplicates or "tokens" not in rows:
+        return frame
+    try:
+        for column in rows:
+            rows[column] = typed(rows[column])
+        base = rows["tokens"] == 0
+        rows[ROW] = np.arange(len(rows))
+        selected = LossTable(rows[~base], baselines=rows[base]).query(query)
+    except TableError:  # of the whole table, when it is validated
+        return frame
+    names = parsed(query)[1].values()
+    about = {column for name in names for column in EXPRESSION_NAMES.get(name, (name,))}
+    if loss_unit not in (None, "nats") and about & {"loss", *BASE_LOSSES}:
+        return frame
+    kept = rows[ROW].isin([*selected.frame[ROW], *selected.baselines[ROW]])
+    kept |= rows[[c for c in COLUMNS if c in about]].isna().any(axis=1)
+    return frame[kept.to_numpy()]
+
+
+def starting(table: LossTable, source: LossTable) -> LossTable:
+    """The table with the losses of each row's base as `start_loss` and `base_loss`.
+
+    The table has a column `base`, and rows of tokens = 0: the bases' own losses on its domain.
+    `source` is the same on the domain that the bases were pre-trained on.
+    """
+    losses = {"base_loss": _losses_of_bases(source, table)}
+    losses["start_loss"] = _losses_of_bases(table, table)
+    frame, baselines = (
+        rows.assign(**{name: label_texts(rows["base"]).map(own) for name, own in losses.items()})
+        for rows in (table.frame, table.baselines)
+    )
+    stated = set(frame["role"].dropna()) if "role" in frame else set()
+    if stated - {role := role_by_losses(frame)}:
+        equal = "equal losses" if role == "source" else "other losses"
+        raise TableError(
+            f"{table.name}: the column 'role' says {', '.join(sorted(map(str, stated)))}, but its "
+            f"bases have {equal} in {source.name}, so it is a {role}; mend the column, or drop it."
+        )
+    return replace(table, frame=frame, baselines=baselines)
+
+
+def _losses_of_bases(part: LossTable, table: LossTable) -> pd.Series:
+    """Losses at tokens = 0 in a part by the label of the base, one for each base of the table."""
+    if "base" not in table.frame or "base" not in part.baselines:
+        raise TableError(
+            f"{part.name}: give its rows a column 'base', and add rows with tokens = 0: the "
+            "losses of the bases before adaptation."
+        )
+    known = part.baselines.assign(base=label_texts(part.baselines["base"])).dropna(subset="base")
+    for rows in [rows for rows in (table.frame, table.baselines) if "base" in rows]:
+        pairs = rows.assign(base=label_texts(rows["base"])).merge(known, on="base")
+        for column in [c for c in ("params", "ptpp") if c in rows and c in known]:
+            here, there = pairs[f"{column}_x"], pairs[f"{column}_y"]
+            differ = (here - there).abs() > SAME_VALUE * np.maximum(here, there)
+            if differ.any():
+                i = int(differ.argmax())
+                raise TableError(
+                    f"{part.name}: base {pairs['base'][i]} has {column} {there[i]:g} at "
+                    f"tokens = 0, and {here[i]:g} in {table.name}; give each base a label of its "
+                    "own in both tables."
+                )
+    by_base = known.groupby("base")["loss"]
+    if (counts := by_base.nunique()).max() > 1:
+        raise TableError(
+            f"{part.name}: base {counts.idxmax()!r} has several losses at tokens = 0; keep one."
+        )
+    labels = label_texts(table.frame["base"])
+    if (without := ~labels.isin(counts.index)).any():
+        names = ", ".join(map(str, labels[without].unique()[:5]))
+        raise TableError(
+            f"{part.name}: no row with tokens = 0 for the base {names}; add its loss before "
+            "adaptation."
+        )
+    return by_base.first()
+
+
+def read_frame(path: str | Path) -> pd.DataFrame:
+    """Read a file as `read_table`, without validation; the index of CSV and JSONL are its lines."""
+    path = Path(path)
+    if not path.is_file():
+        what = "a folder, not a table" if path.is_dir() else "no such file"
+        raise TableError(f"{path}: {what}.")
+    if is_hdf5(path):
+        raise TableError(f"{path}: a saved posterior, not a table of losses.")
+    try:
+        if path.suffix == ".parquet":
+            return pd.read_parquet(path)
+        if path.suffix == ".xlsx":
+            return pd.read_excel(path, engine="openpyxl")
+        text = _text(path)
+        if path.suffix == ".jsonl":
+            return _of_json_lines(text)
+        separator = max(",;\t", key=text.lstrip().partition("\n")[0].count)
+        lines, padded = _lines(text, separator)
+        # "NA", "None" and "nan" are labels of runs, not missing values.
+        how: dict[str, Any] = {"sep": separator, "keep_default_na": False, "na_values": [""]}
+        frame: pd.DataFrame = pd.read_csv(io.StringIO(text), **how)
+        # Whole numbers with leading zeros are labels: 001 is not 1.
+        if texts := [c for c in padded.intersection(frame) if is_numeric_dtype(frame[c])]:
+            frame = pd.read_csv(io.StringIO(text), **how, dtype=dict.fromkeys(texts, str))
+    except ImportError as error:
+        if path.suffix != ".xlsx":
+            raise
+        raise TableError(f"{path}: Excel needs openpyxl: pip install openpyxl") from error
+    except Exception as error:  # pandas, csv, gzip and openpyxl raise many types
+        said = (str(error).strip() or repr(error)).splitlines()[0]
+        raise TableError(f"{path}: not a readable table: {said}") from error
+    # pandas and csv disagree about the records of some broken files; then rows count from 0.
+    index = pd.Index(lines[1:], name=LINE_COLUMN, dtype=int)
+    return frame.set_axis(index, axis=0) if len(index) == len(frame) else frame
+
+
+def _of_json_lines(text: str) -> pd.DataFrame:
+    """The objects of a text, one a line; `ValueError` if a line is none."""
+    rows: dict[int, dict[str, Any]] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"line {number} is not JSON: {error}") from error
+            if not isinstance(row, dict):
+                raise ValueError(f'line {number} is not an object such as {{"params": 1e9}}.')
+            rows[number] = row
+    return pd.DataFrame([*rows.values()], pd.Index(rows, name=LINE_COLUMN, dtype=int))
+
+
+def _text(path: Path) -> str:
+    """Text of a file in UTF-8 or UTF-16, compressed by gzip or not; `ValueError` if it is none."""
+    content = path.read_bytes()
+    content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+    wide = content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    return content.decode("utf-16" if wide else "utf-8-sig")
+
+
+def _lines(text: str, separator: str) -> tuple[list[int], set[str]]:
+    """The line on which each record of a CSV text starts, and columns with leading zeros.
+
+    `ValueError` if a record is too long.
+    """
+    if text.lstrip()[:1] in ("{", "["):
+        raise ValueError("JSON, not CSV; write one object a line into a .jsonl file.")
+    records, lines, line = csv.reader(io.StringIO(text, newline=""), delimiter=separator), [], 1
+    header: list[str] = []
+    padded: set[str] = set()
+    for record in records:
+        header = header or record
+        if len(record) > len(header):
+            raise ValueError(
+                f"line {line} has {len(record)} fields, the header {len(header)}; write numbers "
+                "without commas, and text with commas in quotes."
+            )
+        cells = zip(header, record, strict=False)
+        padded |= {name for name, cell in cells if cell[:1] == "0" and cell[1:].isdigit()}
+        lines += [line] if record else []  # a blank line is no record
+        line = records.line_num + 1
+    return lines, padded
+
+
+def write_frame(frame: pd.DataFrame, path: str | Path) -> None:
+    """Write a frame as Parquet if the path ends in ``.parquet``, otherwise as CSV."""
+    parquet = Path(path).suffix == ".parquet"
+    content = frame.to_parquet(index=False) if parquet else csv_text(frame)
+    atomic_write(path, content, TableError)
+
+
+def read_rows(
+    path: str | Path,
+    *,
+    columns: Mapping[str, str],
+    where: str | None,
+    role: Role | None,
+    loss_unit: str | None,
+    bytes_per_token: float | None,
+) -> LossTable:
+    """Rows to forecast, read as by `read_table`, with losses or without.
+
+    A column that the file has under its name here is not renamed: `columns` may be those of the
+    table that is fitted.
+    """
+    name, frame = str(path), read_frame(path)
+    here = {*named(frame).values()}
+    here |= {"loss"} if columns.get("loss") not in frame else set()
+    columns = {column: text for column, text in columns.items() if column not in here}
+    frame = asked(renamed(frame, columns, name), where, loss_unit)
+    if "loss" not in frame:
+        frame = of_role(rows_of(frame, name).frame, name, role)
+        return LossTable(in_nats(frame, name, loss_unit, bytes_per_token), name).query(where)
+    rows = from_frame(frame, name, role=role, loss_unit=loss_unit, bytes_per_token=bytes_per_token)
+    if bases := len(rows.baselines):
+        text = f"{name}: {bases} rows with tokens = 0 are baselines, not forecast."
+        warnings.warn(text, TableWarning, stacklevel=2)
+    return rows.query(where)
+
+
+def example_table() -> LossTable:
+    """Table of 45 measured losses that comes with the package.
+
+    Continual pre-training on math, from the Delphi models of the Marin project (Apache-2.0). A
+    typical use is to fit the rows with ``scale <= 3e20`` and to forecast those with
+    ``scale >= 1e21``.
+
+    Examples
+    --------
+    >>> table = example_table()
+    >>> train, test = table.split("scale <= 3e20", "scale >= 1e21")
+    >>> len(table), len(train), len(test)
+    (45, 35, 10)
+    """
+    return read_table(shipped("data/delphi/isotoken.csv"))
+
+
+def from_frame(
+    frame: pd.DataFrame,
+    name: str = "table",
+    *,
+    role: Role | None = None,
+    loss_unit: str | None = None,
+    bytes_per_token: float | None = None,
+) -> LossTable:
+    """Loss table from a data frame.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns `params`, `tokens` and `loss`, optionally `replay`, `ptpp`, `run`, `base`,
+        `domain`; `unique_tokens`, the distinct tokens of the new data; `annealed`, 0 or 1;
+        and `rate`, the learning rate. `N`, `D`, `r` and `PTPP` are accepted as aliases. Other
+        columns are preserved.
+    name : str
+        In messages and titles.
+    role : {"target", "source"}, optional
+        Whether the losses are of the domain adapted to, or of the one pre-trained on. It is the
+        column `role` of all rows. Laws that read the share of the domain's own text, such as
+        `mixture`, need it.
+    loss_unit : {"nats", "bits", "perplexity", "bits-per-byte"}, optional
+        Unit of the losses, which become nats per token. Bits are per token, and perplexity is the
+        exponential of the loss in nats. `start_loss` and `base_loss` are converted, too. Without
+        it, losses are taken for nats, and those above 12.5 are refused.
+    bytes_per_token : float, optional
+        Mean number of bytes of a token of the validation set, which losses in bits per byte need.
+
+    Raises
+    ------
+    TableError
+        If a column fails validation; the message names the column, the rows by their labels, and
+        the correction. If the losses are above those that a model can have.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = from_frame(pd.DataFrame({"N": [1e8, 1e9], "D": [1e9, 1e9], "loss": [3.4, 3.0]}))
+    >>> table.frame["params"].tolist()
+    [100000000.0, 1000000000.0]
+    """
+    frame = canonical(frame, name, ("params", "tokens", "loss"), lines=True)
+    frame = of_role(frame, name, role)
+    frame = in_nats(frame, name, loss_unit, bytes_per_token)
+    check_positive(frame, "loss", name, "losses are nats per token; drop failed runs")
+    # Equal losses to every digit: a row written twice, which would count as two measurements.
+    if (copies := frame.duplicated()).any():
+        warnings.warn(
+            f"{name}: {row_numbers(copies)} {'is a copy' if copies.sum() == 1 else 'are copies'} "
+            "of earlier rows in every column, and left out; if they are repeated runs, add a "
+            "column `run`.",
+            TableWarning,
+            stacklevel=3,
+        )
+        frame = frame[~copies]
+    base = frame["tokens"] == 0
+    if base.all():
+        raise TableError(f"{name}: every row has tokens = 0; nothing to fit.")
+    check_counts(frame, name)
+    check_losses(frame[~base], name, loss_unit)
+    return LossTable(frame[~base].reset_index(drop=True), name, frame[base].reset_index(drop=True))
+
+
+def of_role(frame: pd.DataFrame, name: str, role: Role | None) -> pd.DataFrame:
+    """The frame with a column `role`, if one is given; the frame may have it already."""
+    if role is None:
+        return frame
+    if role not in ROLES:
+        raise TableError(f"{name}: {unknown('role', role, ROLES)}")
+    if "role" in frame and (other := frame["role"].notna() & (frame["role"] != role)).any():
+        raise TableError(
+            f"{name}: {argument('role', role)}, but the column 'role' says "
+            f"{frame.loc[other, 'role'].iloc[0]!r} ({row_numbers(other)}); give rows of one role."
+        )
+    return frame.assign(role=role)
