@@ -448,7 +448,7 @@ def test_a_saved_fit_is_the_one_that_was_made(name, tmp_path):
             np.testing.assert_array_equal(values, two.stats[name])
         for attribute in ("at", "convergence", "settings"):
             assert getattr(one, attribute) == getattr(two, attribute), attribute
-        for attribute in ("identity", "arguments", "sampled", "effects", "errors", "new_sizes"):
+        for attribute in ("identity", "arguments", "effects", "errors", "new_sizes"):
             assert getattr(one.spec, attribute) == getattr(two.spec, attribute), attribute
         assert {**one.spec.priors} == {**two.spec.priors}
         for attribute in ("frame", "baselines"):
