@@ -177,15 +177,6 @@ def test_plans_are_the_smallest_of_brute_force(fits, asked):
     return is_the_smallest(planned(target, source, run, np.linspace(0.05, 0.95, 10)))
 
 
-@pytest.mark.parametrize("name", ["form1", "form3", "pool"])
-def test_plans_of_other_laws_are_the_smallest_of_brute_force(name):
-    target, source = made(name, seed=1), made(name, seed=2)
-    run, _, _ = around_the_rows(target)
-    ratios = np.linspace(0.05, 0.95, 10)
-    found = planned(target, of_role(source, "source"), run, ratios)
-    is_the_smallest(found)
-
-
 def test_a_plan_is_the_smallest_at_which_enough_draws_meet_all_limits(fits, found):
     target, source = losses(fits, found.tokens, found.replay)
     one, other = target <= 1.8, source <= 1.02 * BASE

@@ -383,7 +383,7 @@ def test_effects_of_new_sizes_take_out_what_the_law_absorbed_of_the_fitted_ones(
     assert not residuals.new_size_effects(few, few.table.frame, rng).any()
     own = residuals.response(few, bl.grid(params=size, tokens=[1e10]))
     np.testing.assert_allclose(own, np.eye(3), atol=0.35)  # the law goes through three sizes
-    tau = replace(few.spec.priors["tau_size"], arguments=(("median", 0.01), ("sigma", 1e-6)))
+    tau = bl.Prior("LogNormal", median=0.01, sigma=1e-6)
     spec = replace(few.spec, priors={**few.spec.priors, "tau_size": tau})
     rows = pd.concat([NEW, NEW.assign(params=4e9), few.table.frame[:1]])[[*NEW]]
     rows = rows.reset_index(drop=True)

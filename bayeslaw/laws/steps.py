@@ -499,9 +499,9 @@ class Repetition(Step):
             return {"unique": np.full(len(frame), math.inf)}
         # New data are a share 1 - r of all tokens.
         replay = frame["replay"].to_numpy(float) if "replay" in frame else np.zeros(len(frame))
-        with np.errstate(divide="ignore"):
-            unique = np.log(frame[UNIQUE].to_numpy(float) / token_unit)
-        return {"unique": unique - np.log1p(-replay)}
+        with np.errstate(divide="ignore"):  # of pure replay no new data repeat
+            unique = np.log(frame[UNIQUE].to_numpy(float) / token_unit) - np.log1p(-replay)
+        return {"unique": unique}
 
     def effective[A: Array](self, p: Values, x: Named[A], xp: Namespace) -> Named[A]:
         if "unique" not in x:
