@@ -1,5 +1,6 @@
-"""What further columns are worth: rates, checkpoints, repeats, tuning, a running run, accuracy."""
+"""What further columns are worth: rates, checkpoints, repeats, experts, tuning, a run, accuracy."""
 
+import time
 from argparse import Namespace
 from collections.abc import Iterator
 from functools import cache, partial
@@ -127,7 +128,7 @@ def rate(options: Namespace) -> Jobs:
             yield {"table": name, "way": way}, job
 
 
-# -- repeated tokens ---------------------------------------------------------------------------
+# -- repeated tokens, and experts --------------------------------------------------------------
 
 ONE_EPOCH = {"E": 1.8692, "A": 521.2, "alpha": 0.3526, "B": 1488.0, "beta": 0.3526}
 """Constants of Muennighoff et al. for C4; their R_D is 15.39, their R_N 5.31."""
@@ -136,8 +137,12 @@ REPEATED = {
     "more epochs": (FEW, f"not ({FEW}) and {MANY}"),
     "above 300M": (f"params < 3e8 and {MANY}", f"params > 3e8 and {MANY}"),
     "above 1B": (f"params < 1e9 and {MANY}", f"params > 1e9 and {MANY}"),
+    "above 300M to 16 epochs": (f"params < 3e8 and {FEW}", f"params > 3e8 and {FEW}"),
 }
 """Training and held-out runs."""
+ROUTED = {"size": ("params < 1e9", "params > 1e9"), "experts": ("experts <= 64", "experts > 64")}
+"""The same of routed models."""
+ROUTERS = "S-Base", "RL-R", "Hash"
 
 
 def worth(seen: Floats, unique: Floats, rate: float) -> Floats:
@@ -166,29 +171,73 @@ def as_published(frame: pd.DataFrame, *, free: bool) -> dict[str, float]:
     return dict(zip(("R_D", "R_N"), np.exp(best[:2]).tolist(), strict=True))
 
 
-@experiment(few)
-def repetition(options: Namespace) -> Jobs:
-    """What repeated tokens are worth, on the 182 runs of data/datablations."""
+def of_covariates() -> Iterator[tuple[str, str, str | Path, bl.LossTable, bl.LossTable]]:
+    """Name, column, law that reads it, training and held-out rows."""
     table = bl.read_table(DATA / "datablations/c4.csv")
-    for discrepancy, (split, queries) in product(("none", "walk"), REPEATED.items()):
-        for way, drop in {"with": [], "without": ["unique_tokens"]}.items():
-            parts = (
-                bl.from_frame(p.frame.drop(columns=drop), p.name) for p in table.split(*queries)
-            )
-            settings = options.settings | {"discrepancy": discrepancy}
-            key = {"split": split, "discrepancy": discrepancy, "way": way}
-            yield key, partial(fitted, "chinchilla", *parts, settings)
+    for name, queries in REPEATED.items():
+        yield name, "unique_tokens", "chinchilla", *table.split(*queries)
+    for router, (name, queries) in product(ROUTERS, ROUTED.items()):
+        table = bl.read_table(
+            DATA / "routing_moe/final.csv",
+            columns={"ratio": "params_total / params"},
+            where=f"router in ['Dense', '{router}'] and k == 1 and routing_frequency == .5"
+            " and step == 249000",
+        )
+        law = DATA / "routing_moe/routed.toml"
+        yield f"{router}, {name}", "ratio", law, *table.split(*queries)
+
+
+def by_column(rows: pd.DataFrame) -> Tables:
+    """Scores over the losses of what was held out, those of each split, and estimates."""
+    measured = rows.dropna(subset="crps")
+    measured = measured.assign(held=measured["split"].str.split(", ").str[-1])
+    keys = ["column", "held", "discrepancy", "way"]
+    losses = measured["test"] / measured.groupby(keys)["test"].transform("sum")
+    weighted = measured[[*SCORES, "r2"]].mul(losses, axis=0)
+    names = ["split", "discrepancy", "way", "train", "test", "gate", "seconds"]
+    estimates = ["discrepancy", "way", "R_D", "R_N", "lower_90", "upper_90"]
+    return {
+        "by what was held out": weighted.join(measured[keys]).groupby(keys, sort=False).sum(),
+        "by split": measured[[*names, *SCORES, "r2"]],
+        "what repeated tokens are worth": rows[rows["crps"].isna()].reindex(columns=estimates),
+    }
+
+
+@experiment(by_column)
+def covariates(options: Namespace) -> Jobs:
+    """What the columns of repeated tokens and of experts are worth, by discrepancy."""
+    for discrepancy, (split, column, law, *parts) in product(("none", "auto"), of_covariates()):
+        for way in ("with", "without"):
+
+            def job(
+                law: str | Path = law if way == "with" else "chinchilla",
+                drop: list[str] = [] if way == "with" else [column],
+                parts: list[bl.LossTable] = parts,
+                discrepancy: str = discrepancy,
+            ) -> dict[str, Any]:
+                train, test = (bl.from_frame(p.frame.drop(columns=drop), p.name) for p in parts)
+                start = time.process_time()
+                settings = {"discrepancy": discrepancy, "retry": True} | options.settings
+                found = fitted(law, train, test, settings)
+                r2 = 1 - (found["rmse_log"] / np.log(test.loss).std()) ** 2
+                return found | {"r2": r2, "seconds": time.process_time() - start}
+
+            yield {"split": split, "column": column, "discrepancy": discrepancy, "way": way}, job
+    table = bl.read_table(DATA / "datablations/c4.csv")
     for free in (False, True):
-        key = {"split": "none", "discrepancy": "none", "way": f"published{', all free' * free}"}
+        key = {"split": "none", "column": "unique_tokens", "discrepancy": "none"}
+        key["way"] = f"published{', all free' * free}"
         yield key, partial(as_published, table.frame, free=free)
-    for discrepancy in ("none", "walk"):
+    for discrepancy in ("none", "auto"):
 
         def posterior(discrepancy: str = discrepancy) -> dict[str, Any]:
-            fit = bl.fit("chinchilla", table, discrepancy=discrepancy, **options.settings)
+            settings = {"discrepancy": discrepancy, "retry": True} | options.settings
+            fit = bl.fit("chinchilla", table, **settings)
             ends = fit.draws["R_D"].quantile([0.5, 0.05, 0.95]).to_numpy()
             return dict(zip(("R_D", "lower_90", "upper_90"), ends, strict=True))
 
-        yield {"split": "none", "discrepancy": discrepancy, "way": "posterior"}, posterior
+        key = {"split": "none", "column": "unique_tokens", "discrepancy": discrepancy}
+        yield key | {"way": "posterior"}, posterior
 
 
 # -- badly tuned runs --------------------------------------------------------------------------

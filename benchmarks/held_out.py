@@ -230,13 +230,13 @@ def ranges(folder: Path | None) -> Iterator[tuple[str, str, str, bl.LossTable, b
 def by_design(rows: pd.DataFrame) -> Tables:
     """Width, coverage and its least by source, by the runs' number and place, and by distance."""
     far = pd.cut(rows["decades"], FAR, labels=FAR_NAMES, include_lowest=True)
-    rows = rows.assign(far=far, error=rows["error"].abs())
+    rows = rows.assign(far=far, bias=rows["error"], error=rows["error"].abs())
 
     def means(keys: list[str]) -> pd.DataFrame:
         """Over sources, each of which counts once, however many tables and rows it has."""
         groups = rows.groupby([*keys, "source"], observed=True)
         middle = groups[["width_90", "error"]].median()
-        each = middle.join(groups[["inside_90", "crps"]].mean())
+        each = middle.join(groups[["inside_90", "inside_50", "bias", "crps"]].mean())
         inside = each["inside_90"].unstack("source")
         return (
             each.groupby(level=keys, observed=True)
@@ -250,14 +250,16 @@ def by_design(rows: pd.DataFrame) -> Tables:
         )
 
     found = means(["place", "far", "rows"])
-    text = (100 * found[["width_90", "inside_90", "least"]]).round(0).astype(int).astype(str)
+    percent = (100 * found[["width_90", "inside_90", "least", "inside_50"]]).round(0)
+    text = percent.astype(int).astype(str).agg("/".join, axis=1)
+    text += (100 * found["bias"]).map("; {:+.1f}".format)
     spans = ["width_90", "inside_90", "params_decades", "tokens_decades"]
     tables = rows.groupby(["place", "rows", "table"])
     by_table = tables[spans].mean()
     failed = (tables["gate"].first() != "passed").groupby(["place", "rows"])
     return {
         "by place, distance and runs": found,
-        "in percent: width, inside, least": text.agg("/".join, axis=1).unstack("rows"),
+        "in percent: width, in 90, least, in 50; signed error": text.unstack("rows"),
         "by place and runs": means(["place", "rows"]),
         "by source": rows.groupby(["place", "rows", "source"])[spans].mean(),
         "tables of which a fifth is outside": by_table[by_table["inside_90"] < 0.8],
@@ -310,8 +312,8 @@ def runs(options: Namespace) -> Jobs:
 
         def job(few: bl.LossTable = few, test: bl.LossTable = test, about: dict = about) -> Rows:
             settings = {"draws": 500, "retry": False, "seed": options.seed} | options.settings
-            rows = placed(bl.fit(LAW, few, **settings), test, (90,))
-            rows = rows.drop(columns=["position", "beyond_params", "beyond_tokens"])
+            rows = placed(bl.fit(LAW, few, **settings), test, (50, 90))
+            rows = rows.drop(columns=["position", "beyond_params", "beyond_tokens", "width_50"])
             return rows.assign(**about).round(4)
 
         yield {"table": name, "place": place, "sizes": design[0], "per_size": design[1]}, job

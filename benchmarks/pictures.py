@@ -1,7 +1,7 @@
 """Pictures of the pages."""
 
 from argparse import Namespace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import bayeslaw as bl
+from bayeslaw.inference.pools import POOLS
 from bayeslaw.laws.steps import Departure
 from bayeslaw.plots.style import COLOURS, INK, style
 from benchmarks.held_out import by_distance
@@ -23,7 +24,7 @@ ACCEPTED = {"unconverged": True, "beyond_evidence": True}
 LIMITS = {"params": SIZE, "ptpp": STAGE, "max_loss": 1.6, "max_forgetting": 0.15}
 
 
-def overview(where: dict[str, str], train: str, test: str, settings: dict[str, Any]) -> Figure:
+def overview(where: dict[str, Any], train: str, test: str, settings: dict[str, Any]) -> Figure:
     """Forecasts that hold, or that miss, on one table."""
     rows = bl.read_table(**where).split(train, test)
     fit = bl.fit("chinchilla", rows[0], **settings)
@@ -95,13 +96,20 @@ def plans(settings: dict[str, Any]) -> Figure:
         table = bl.read_table(DATA / f"tinycpt/{domain}.csv", where=rows, source=source)
         tables[domain] = table.split(f"ptpp < {STAGE}")[0]
     atpp, replay = np.geomspace(1, 100, 41), np.linspace(0.05, 0.95, 31)
+
+    @cache  # a pool's laws have panels of their own
+    def fitted(law: str, domain: str) -> bl.Posterior | bl.Pool:
+        if law in POOLS:
+            fits = {member: fitted(member, domain) for member in POOLS[law]}
+            return bl.Pool(fits).accepted(**ACCEPTED)
+        return bl.fit(law, tables[domain], **settings).accepted(**ACCEPTED)
+
     with style():
         size = {"figsize": (9.6, 4.8), "sharex": True, "sharey": True, "layout": "constrained"}
         figure, axes = plt.subplots(2, 4, **size)
         for ax, law in zip(axes.flat, LAWS[4:5] if settings else LAWS, strict=False):
             laws = {"french": "form1n" if law == "forgetting" else law, "english": law}
-            fits = (bl.fit(laws[d], table, **settings) for d, table in tables.items())
-            target, source = (fit.accepted(**ACCEPTED) for fit in fits)
+            target, source = (fitted(laws[domain], domain) for domain in tables)
             plan = bl.plan(target=target, source=source, **LIMITS)
             chance = plan.surface(atpp, replay).to_numpy()
             levels = np.linspace(0, 1, 11)
@@ -121,8 +129,7 @@ def plans(settings: dict[str, Any]) -> Figure:
 def pictures(options: Namespace) -> Jobs:
     """The pictures of README and the pages, saved to --folder."""
     ice = {"path": DATA / "olmo/ladder.csv", "where": "domain == 'ice'"}
-    own = "domain == 'math_clean_seen_1e22' and ladder == 'isotoken'"
-    delphi = {"path": DATA / "delphi/clean.csv", "where": own}
+    delphi = {"path": DATA / "delphi/example.csv"}
     made = {
         "forecast": partial(overview, delphi, "scale <= 3e20", "scale >= 1e21"),
         "missed": partial(overview, ice, "ptpp < 50", "ptpp > 90"),

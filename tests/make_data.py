@@ -87,7 +87,7 @@ def world(domain: str, law: str) -> Any:
     return bl.fit(law, rows, seed=1, discrepancy="none", effects="none", **SHORT)
 
 
-DELPHI = replace(bl.example_table(), name="delphi/isotoken.csv").query("scale <= 3e20")
+DELPHI = replace(support.delphi(), name="delphi/isotoken.csv").query("scale <= 3e20")
 TINYCPT = "annealed and replay < 1 and ptpp <= 31 and params < 1e5 and seed == 0"
 
 FITS: dict[str, Callable[[], Any]] = {

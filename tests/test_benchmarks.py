@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
+import bayeslaw as bl
 from benchmarks import EXPERIMENTS
 from benchmarks.runner import Experiment
 from benchmarks.splits import DATA, adapted, ratios
@@ -78,3 +79,9 @@ def test_splits_of_real_models_have_the_rows_that_their_readmes_state():
         stated = {(int(a), int(b)) for a, b in re.findall(r"\| (\d+), (\d+)[^|]*\|$", text, re.M)}
         assert stated
         assert stated <= rows, folder
+
+
+def test_the_example_table_is_the_decontaminated_part_of_the_benchmark():
+    where = "domain == 'math_clean_seen_1e22' and ladder == 'isotoken'"
+    clean = bl.read_table(DATA / "delphi/clean.csv", where=where)
+    pd.testing.assert_frame_equal(bl.example_table().frame, clean.frame)

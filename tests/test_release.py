@@ -41,7 +41,7 @@ def test_a_forecast_from_the_wheel(tmp_path):
     python = str(tmp_path / "env/bin/python")
     run("uv", "pip", "install", "--quiet", "--python", python, str(wheel))
     cold, warm = (run(python, "-c", SCRIPT) for _ in range(2))
-    assert cold.startswith("10 1.8\n")
+    assert cold.startswith("8 1.8\n")
     assert cold == warm
     assert "Usage" in run(str(tmp_path / "env/bin/bayeslaw"), "--help")
 

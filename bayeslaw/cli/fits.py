@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 WRITTEN = {
-    "losses.csv": "data/delphi/isotoken.csv",
+    "losses.csv": "data/delphi/example.csv",
     "analysis.py": "templates/analysis.txt",
     "analysis.ipynb": "templates/analysis.ipynb",
 }
@@ -84,7 +84,7 @@ def simulate(
 
 
 @command(
-    """bayeslaw fit data/delphi/isotoken.csv --law chinchilla \\
+    """bayeslaw fit data/delphi/example.csv --law chinchilla \\
     --train "scale <= 3e20" --out fit.nc""",
     'bayeslaw fit losses.csv --law form3 --train "ptpp <= 31" --method huber',
 )
@@ -218,7 +218,7 @@ class Sections:
 
 
 @command(
-    """bayeslaw report data/delphi/isotoken.csv --law chinchilla \\
+    """bayeslaw report data/delphi/example.csv --law chinchilla \\
     --train "scale <= 3e20" --test "scale >= 1e21" --out report.html""",
     "bayeslaw report fit.nc --rows measured.csv",
     """bayeslaw report french.nc --grid "params=8.1e9 tokens=1e10,1e11 replay=.3 ptpp=279" \\

@@ -71,7 +71,7 @@ def _titled(shown: Shown, rows: "bl.LossTable") -> Shown:
 
 
 @command(
-    """bayeslaw forecast data/delphi/isotoken.csv --law chinchilla \\
+    """bayeslaw forecast data/delphi/example.csv --law chinchilla \\
     --train "scale <= 3e20" --test "scale >= 1e21\"""",
     """bayeslaw forecast losses.csv --law form3 --method huber --train "ptpp <= 31" \\
     --test "ptpp == 279\"""",
@@ -281,7 +281,7 @@ def accuracy(
 
 
 @command(
-    "bayeslaw backtest data/delphi/isotoken.csv --law chinchilla --rivals none",
+    "bayeslaw backtest data/delphi/example.csv --law chinchilla --rivals none",
     "bayeslaw backtest losses.csv --law form1 --along ptpp --figure backtest.png",
 )
 def backtest(
@@ -324,7 +324,7 @@ def backtest(
 
 
 @command(
-    """bayeslaw score data/delphi/isotoken.csv --law chinchilla --method huber \\
+    """bayeslaw score data/delphi/example.csv --law chinchilla --method huber \\
     --train "scale <= 3e20" --test "scale >= 1e21\"""",
     "bayeslaw score fit.nc --rows measured.csv",
 )

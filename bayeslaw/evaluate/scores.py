@@ -216,7 +216,7 @@ def compare(
     --------
     >>> found = bl.compare(bl.example_table(), train="scale <= 3e20", laws=["chinchilla"])
     >>> found.loc["chinchilla", ["rows", "scored"]].tolist()
-    [35, 10]
+    [28, 8]
     """
     if method not in ("huber", "nuts"):
         raise FitError(f"method is 'huber' or 'nuts', not {method!r}.")
