@@ -40,10 +40,13 @@ OFFSET = "unannealed"
 """The offset where all covariates are 1."""
 RATE_COST, BEST_RATE = "rate_cost", "rate_best"
 """Log loss per squared e-fold from the best rate; the log of the best rate where N = D = 1."""
-REPEATS = "R_D"
-"""Epochs beyond the first after which a further one is worth 1/e of the first."""
+REPEATS, REPEATS_FALL = "R_D", "R_D_N"
+"""Epochs beyond the first after which a further one is worth 1/e of the first, for a model of 20
+distinct tokens per parameter; how fast they fall with parameters per distinct token."""
 LEAST_REPEATS = 1e-12
 """Epochs added to R, by which is divided: at its bound 0 repeated tokens are worth nothing."""
+TOKENS_PER_PARAM = 20
+"""Distinct tokens per parameter to which `R_D` refers."""
 KAPPA = "kappa"
 """Parameter of a coupling of terms."""
 
@@ -475,24 +478,37 @@ class Repetition(Step):
 
     ``D' = U + U R (1 - exp(-(D/U - 1) / R))`` stands for D, where U is the tokens until the new
     data repeat: distinct tokens, over 1 - r where a share r is replayed. However often they repeat,
-    data are worth at most (1 + R) U (Muennighoff et al. 2023, equation (5), with R = 15.4). D
-    itself becomes `seen`.
+    data are worth at most (1 + R) U (Muennighoff et al. 2023, equation (5), with R = 15.4). A large
+    model learns less from repeating few data, so ``R = R_D (U / (20 N))^R_D_N``. D itself becomes
+    `seen`.
 
-    >>> x = {"tokens": np.log([8e9]), "unique": np.log([1e9])}
-    >>> np.exp(Repetition().effective({"R_D": 15.4}, x, np)["tokens"]).round(-7).tolist()
+    >>> x = {"params": np.log([5e7]), "tokens": np.log([8e9]), "unique": np.log([1e9])}
+    >>> p = {"R_D": 15.4, "R_D_N": 0.5}
+    >>> np.exp(Repetition().effective(p, x, np)["tokens"]).round(-7).tolist()
     [6630000000.0]
     """
+
+    falls: bool = True  # whether R falls with N, which the law then knows
 
     called_by, distinct, name = UNIQUE, 1, "repetition"
     words = "worth of repeated tokens"
     of_covariates = True
-    priors: ClassVar[Mapping[str, Prior]] = {REPEATS: Prior("LogNormal", median=10, sigma=1)}
-    # The number for the reference point, and where deviations count tokens.
-    typical: ClassVar[Mapping[str, float]] = {REPEATS: 10.0}
+    priors: ClassVar[Mapping[str, Prior]] = {
+        REPEATS: Prior("LogNormal", median=80, sigma=1),
+        REPEATS_FALL: Prior("HalfNormal", sigma=0.5),
+    }
+    # The numbers for the reference point, and where deviations count tokens: together R is 15 where
+    # a model has as many parameters as 1.4 distinct tokens, as in the table of the published R.
+    typical: ClassVar[Mapping[str, float]] = {REPEATS: 80.0, REPEATS_FALL: 0.5}
 
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        return {REPEATS: ("tokens", "unique")}
+        falls = {REPEATS_FALL: ("params", "unique")} if self.falls else {}
+        return {REPEATS: ("tokens", "unique"), **falls}
+
+    @classmethod
+    def of_columns(cls, columns: Collection[str]) -> Self:
+        return cls(falls="params" in columns)
 
     def covariates(self, frame: pd.DataFrame, token_unit: float) -> dict[str, Floats]:
         if UNIQUE not in frame:
@@ -508,14 +524,19 @@ class Repetition(Step):
             return x
         unique = xp.minimum(x["unique"], x["tokens"])
         again = xp.exp(x["tokens"] - unique) - 1
-        rate = p[REPEATS] + LEAST_REPEATS
+        rate = p[REPEATS]
+        if self.falls:
+            size = x["params"] - unique + math.log(TOKENS_PER_PARAM)
+            rate = rate * xp.exp(-p[REPEATS_FALL] * size)
+        rate = rate + LEAST_REPEATS
         tokens = unique + xp.log1p(rate * (1 - xp.exp(-again / rate)))
         rest = {name: values for name, values in x.items() if name != "unique"}
         return {**rest, "seen": x["tokens"], "tokens": tokens}
 
     def latex(self, parts: dict[str, str]) -> dict[str, str]:
-        worth = r"D = U + U R_D^{*} \left(1 - e^{-(D_{\mathrm{seen}}/U - 1)/R_D^{*}}\right)"
-        return {"": rf"{' + '.join(parts.values())},\quad {worth}"}
+        worth = r"D = U + U R \left(1 - e^{-(D_{\mathrm{seen}}/U - 1)/R}\right)"
+        rate = r"R = R_D" + r" (U / 20 N)^{R_{DN}}" * self.falls
+        return {"": rf"{' + '.join(parts.values())},\quad {worth},\quad {rate}"}
 
 
 STEPS: tuple[type[Step], ...] = (Coupling, Departure, Offset, Tuning, Repetition)

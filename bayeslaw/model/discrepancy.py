@@ -20,7 +20,7 @@ from bayeslaw.common.formatting import kind_of
 from bayeslaw.laws.deviations import CORE, START, WHOLE, Deviation, Polynomial, Walk
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.steps import KAPPA, Coupling, Departure
+from bayeslaw.laws.steps import KAPPA, Coupling, Departure, Repetition
 from bayeslaw.laws.terms import SYMBOLS, Values, column_of, symbol_of
 from bayeslaw.tables.table import Rows
 
@@ -197,11 +197,15 @@ class WalkingExponents(Discrepancy):
         deviations: list[Deviation] = []
         priors = {"walk_scale": WALK_SCALE}
         leads = {term.coefficient: term.covariates[0] for term in law.terms}
+        # Where data repeat, R falls with N, and an exponent of D that walks along N would take its
+        # place (docs/results.md).
+        crossed = self.crossed if law.step(Repetition) is None else 0.0
         for name, lead in leads.items():
             other = "tokens" if lead == "params" else "params"
             deviations += [
                 Walk(name, f"walk_{name}{SYMBOLS[c]}", "walk_scale", c, times, sd, self.spacing)
-                for c, times, sd in ((lead, "", self.spread), (other, lead, self.crossed))
+                for c, times, sd in ((lead, "", self.spread), (other, lead, crossed))
+                if sd
             ]
             if lead == "tokens":
                 deviations.append(Polynomial(name, {f"cross_{name}N": ("params", "tokens")}))
