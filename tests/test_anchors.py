@@ -216,7 +216,8 @@ def test_a_row_without_a_label_is_a_new_run_though_a_training_row_had_none_eithe
 def test_anchors_are_annealed_and_repeat_no_tokens_where_they_do_not_say():
     plain = bl.load_law("chinchilla")
     law = plain.taking(Repetition, Offset)
-    p = CHINCHILLA | {"R_D": 5.0, "unannealed": 0.1, "unannealed_D": 0.0, "unannealed_N": 0.0}
+    p = CHINCHILLA | {"R_D": 5.0, "R_D_N": 0.5, "unannealed": 0.1}
+    p |= {"unannealed_D": 0.0, "unannealed_N": 0.0}
     table = bl.from_frame(small().frame.assign(annealed=[0, 1] * 10, unique_tokens=2e9))
     anchors = bl.from_frame(grid(params=5e8, tokens=[1e9, 2e10]).assign(loss=3.0))
     expected = plain.loss(p, plain.covariates(anchors))

@@ -47,7 +47,8 @@ def texts(name):
 def test_laws_are_as_recorded(case):
     """By hand-written classes of terms, before terms were formulas."""
     law = load_law(case["law"]).of_role("target")
-    law = law.taking(Repetition, Offset) if case["columns"] else law
+    # When they were recorded, the worth of repeated data did not depend on N.
+    law = law.with_steps(Repetition(falls=False)).taking(Offset) if case["columns"] else law
     x, at = {name: np.array(values) for name, values in case["x"].items()}, case["at"]
     weights = np.cos(np.arange(1, 7))
     for point in case["points"]:
@@ -229,19 +230,29 @@ def worth(tokens, unique, rate):
 sizes = st.floats(1e6, 1e13)
 
 
-@given(tokens=sizes, unique=sizes, replay=st.floats(0, 0.95), rate=st.floats(0.1, 300))
+@given(
+    tokens=sizes,
+    unique=sizes,
+    replay=st.floats(0, 0.95),
+    rate=st.floats(0.1, 300),
+    falls=st.floats(0, 1),
+)
 @few
-def test_worth_of_tokens(tokens, unique, replay, rate):
+def test_worth_of_tokens(tokens, unique, replay, rate, falls):
     row = {"params": [1e8], "tokens": [tokens], "replay": [replay], "unique_tokens": [unique]}
     law = load_law("dcpt").taking(Repetition)
     x = law.covariates(pd.DataFrame(row))
-    found = np.exp(law.effective({"R_D": rate}, x)["tokens"])[0]
-    assert found == pytest.approx(worth(tokens, unique / (1 - replay), rate), rel=1e-6)
+    found = np.exp(law.effective({"R_D": rate, "R_D_N": falls}, x)["tokens"])[0]
+    # Of 20 new tokens per parameter the rate is R_D.
+    distinct = min(unique / (1 - replay), tokens)
+    rate *= (distinct / 2e9) ** falls
+    assert found == pytest.approx(worth(tokens, distinct, rate), rel=1e-6)
     assert found <= tokens * (1 + 1e-9)
-    assert found <= max(unique / (1 - replay), 1) * (1 + rate) * (1 + 1e-6)
+    assert found <= max(distinct, 1) * (1 + rate) * (1 + 1e-6)
 
 
-COLUMNS = {"R_D": 15.4, "unannealed": 0.02, "unannealed_D": 0.006, "unannealed_N": -0.004}
+COLUMNS = {"R_D": 15.4, "R_D_N": 0.4, "unannealed": 0.02, "unannealed_D": 0.006}
+COLUMNS |= {"unannealed_N": -0.004}
 COLUMNS |= {"unannealed_P": -0.003, "unannealed_r": -0.02}
 COLUMNS |= {"rate_cost": 0.03, "rate_best": -1.0, "rate_best_N": -0.3, "rate_best_D": -0.1}
 
@@ -261,7 +272,8 @@ def test_columns_by_hand(name):
         n: v for n, v in COLUMNS.items() if n in law.parameters
     }
     unique = 3e9 / (1 - frame["replay"])
-    fewer = [worth(t, u, 15.4) for t, u in zip(frame["tokens"], unique, strict=True)]
+    rates = 15.4 * (np.minimum(unique, frame["tokens"]) / (20 * frame["params"])) ** 0.4
+    fewer = [worth(*row) for row in zip(frame["tokens"], unique, rates, strict=True)]
     by = {"N": np.log(frame["params"]), "D": np.log(frame["tokens"]), "P": np.log(frame["ptpp"])}
     by["r"] = frame["replay"]
     hot, best = (p[n] + sum(p.get(f"{n}_{c}", 0) * v for c, v in by.items())
@@ -285,7 +297,7 @@ def test_columns_by_hand(name):
 def test_at_its_bound_of_zero_only_the_first_epoch_counts():
     law = load_law("chinchilla").taking(Repetition)
     rows = grid(params=1e9, tokens=[1e9, 4e9]).assign(unique_tokens=2e9)
-    p, x = CHINCHILLA | {"R_D": 0.0}, law.covariates(rows)
+    p, x = CHINCHILLA | {"R_D": 0.0, "R_D_N": 0.0}, law.covariates(rows)
     first = load_law("chinchilla").covariates(rows.assign(tokens=[1e9, 2e9]))
     np.testing.assert_allclose(law.loss(p, x), load_law("chinchilla").loss(p, first), rtol=1e-10)
     # A little R counts as if that share of an epoch were new tokens.

@@ -66,7 +66,7 @@ def made(name, discrepancy="auto", unique=None, seed=1):
     if unique:
         distinct = np.resize([3e9, 1e12], len(table))
         table = bl.from_frame(table.frame.assign(unique_tokens=distinct))
-    truth = truth | ({"R_D": 8.0} if unique else {})
+    truth = truth | ({"R_D": 8.0, "R_D_N": 0.0} if unique else {})
     return drawn(name, table, truth, discrepancy, seed)
 
 

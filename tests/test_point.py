@@ -27,7 +27,7 @@ REPEATED = bl.grid(
 )
 OWN = DESIGN.assign(role="source")
 EXACT = {name: (truth_of(bl.load_law(name).parameters), OWN) for name in LAWS} | support.STATED
-EXACT["chinchilla, repeated"] = support.CHINCHILLA | {"R_D": 15.4}, REPEATED
+EXACT["chinchilla, repeated"] = support.CHINCHILLA | {"R_D": 60.0, "R_D_N": 0.5}, REPEATED
 
 
 @pytest.mark.parametrize("name", EXACT)

@@ -534,9 +534,11 @@ class Repetition(Step):
         return {**rest, "seen": x["tokens"], "tokens": tokens}
 
     def latex(self, parts: dict[str, str]) -> dict[str, str]:
-        worth = r"D = U + U R \left(1 - e^{-(D_{\mathrm{seen}}/U - 1)/R}\right)"
-        rate = r"R = R_D" + r" (U / 20 N)^{R_{DN}}" * self.falls
-        return {"": rf"{' + '.join(parts.values())},\quad {worth},\quad {rate}"}
+        rate, falls = (
+            ("R", r",\quad R = R_D^{*} (U / 20 N)^{R_{DN}}") if self.falls else ("R_D^{*}", "")
+        )
+        worth = rf"D = U + U {rate} \left(1 - e^{{-(D_{{\mathrm{{seen}}}}/U - 1)/{rate}}}\right)"
+        return {"": rf"{' + '.join(parts.values())},\quad {worth}{falls}"}
 
 
 STEPS: tuple[type[Step], ...] = (Coupling, Departure, Offset, Tuning, Repetition)
