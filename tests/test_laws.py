@@ -23,6 +23,7 @@ from bayeslaw.laws.steps import Departure, Offset, Repetition, Tuning
 from bayeslaw.laws.terms import ORIGIN, Term
 from bayeslaw.model.discrepancy import Adaptation, Curvature, FromBase
 from bayeslaw.model.training import for_columns, for_table
+from bayeslaw.tables.hull import evidence
 from tests import support
 from tests.support import (
     CHINCHILLA,
@@ -292,6 +293,19 @@ def test_columns_by_hand(name):
     wanted = plain.loss(p, plain.covariates(frame))
     np.testing.assert_allclose(law.loss(p, absent), wanted, rtol=1e-12)
     np.testing.assert_allclose(law.loss(law.amounts(q, at), absent, at), wanted, rtol=1e-10)
+
+
+def test_more_epochs_than_were_fitted_are_an_extrapolation():
+    rows = grid(params=[1e8, 1e9], tokens=[1e9, 1.6e10]).assign(unique_tokens=2e9)  # to 8 epochs
+    far = grid(params=1e9, tokens=1.6e10, replay=[0.0, 0.5, 0.0]).assign(
+        unique_tokens=[1e9, 1e9, 4e9]
+    )
+    located = bl.locate(rows, far)
+    assert located["beyond_epochs"].round(3).tolist() == [0.301, 0.0, 0.0]
+    assert located["position"].tolist() == ["extrapolation", "interpolation", "interpolation"]
+    assert "beyond_epochs" not in bl.locate(rows.drop(columns="unique_tokens"), far)
+    _, words = evidence(located, ("params", "tokens"))
+    assert "0.3 decades of epochs (bands were tested to 0.15)" in words
 
 
 def test_at_its_bound_of_zero_only_the_first_epoch_counts():
