@@ -195,7 +195,7 @@ def by_column(rows: pd.DataFrame) -> Tables:
     losses = measured["test"] / measured.groupby(keys)["test"].transform("sum")
     weighted = measured[[*SCORES, "r2"]].mul(losses, axis=0)
     names = ["split", "discrepancy", "way", "train", "test", "gate", "seconds"]
-    estimates = ["discrepancy", "way", "R_D", "R_N", "lower_90", "upper_90"]
+    estimates = ["discrepancy", "way", "R_D", "R_N", "lower_90", "upper_90", "R_D_N"]
     return {
         "by what was held out": weighted.join(measured[keys]).groupby(keys, sort=False).sum(),
         "by split": measured[[*names, *SCORES, "r2"]],
@@ -234,7 +234,8 @@ def covariates(options: Namespace) -> Jobs:
             settings = {"discrepancy": discrepancy, "retry": True} | options.settings
             fit = bl.fit("chinchilla", table, **settings)
             ends = fit.draws["R_D"].quantile([0.5, 0.05, 0.95]).to_numpy()
-            return dict(zip(("R_D", "lower_90", "upper_90"), ends, strict=True))
+            falls = float(fit.draws["R_D_N"].median())
+            return dict(zip(("R_D", "lower_90", "upper_90"), ends, strict=True)) | {"R_D_N": falls}
 
         key = {"split": "none", "column": "unique_tokens", "discrepancy": discrepancy}
         yield key | {"way": "posterior"}, posterior

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 import bayeslaw as bl
 from bayeslaw import LawError, Prior, load_law
 from bayeslaw.common.files import models_dir
+from bayeslaw.inference.fitting import specify
+from bayeslaw.inference.sampling import make_settings
 from bayeslaw.laws.priors import NOISE
 from bayeslaw.model.discrepancy import Adaptation, Curvature, Trend, WalkingExponents
 from bayeslaw.model.spec import make_spec
-from tests.support import DESIGN, LAWS, saved, truth_of
+from tests.support import DESIGN, LAWS, saved, small, truth_of
 
 
 def curved(law, value):
@@ -35,6 +37,17 @@ def test_curvature_by_hand():
     loss = 1.7 + size + tokens
     bent = size / loss * 0.05 * n * n + tokens / loss * (-0.1 * d * d + 0.05 * n * d)
     assert law.loss(p | c, x, at) == pytest.approx(loss * math.exp(bent), rel=1e-14)
+
+
+@pytest.mark.parametrize(("epochs", "crossed"), [(4.0, 2), (16.0, 0)])
+def test_exponents_walk_along_the_other_covariate_unless_data_repeat_often(epochs, crossed):
+    frame = small().frame
+    table = bl.from_frame(frame.assign(unique_tokens=frame["tokens"] / epochs))
+    for discrepancy in ("auto", "walk", "trend"):
+        spec = specify("chinchilla", table, make_settings({"discrepancy": discrepancy}, 0))
+        assert sum(bool(walk.times) for walk in spec.law.walks) == crossed
+    asked = make_settings({"discrepancy": WalkingExponents()}, 0)
+    assert sum(bool(walk.times) for walk in specify("chinchilla", table, asked).law.walks) == 2
 
 
 def test_tilts_and_drift_by_hand():

@@ -24,7 +24,7 @@ from bayeslaw.inference.sampling import (
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import PriorLike
-from bayeslaw.laws.steps import Departure, completed
+from bayeslaw.laws.steps import Departure, Repetition, completed
 from bayeslaw.model import effects, noise
 from bayeslaw.model.building import build
 from bayeslaw.model.discrepancy import make_discrepancy
@@ -32,6 +32,7 @@ from bayeslaw.model.noise import Huber, Likelihood
 from bayeslaw.model.spec import Spec, make_spec
 from bayeslaw.model.training import Data, for_table, make_data
 from bayeslaw.tables.comparison import check_domain, labels_of
+from bayeslaw.tables.hull import MANY_EPOCHS, epochs
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import row_numbers
 
@@ -289,7 +290,9 @@ def pymc_model(law: str | Path | Law, table: LossTable, **settings: Unpack[FitSe
 def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec:
     """The spec that `fit` fits to a table, with the random effects that its columns allow."""
     law, frame = for_table(load_law(law), table), table.frame
-    discrepancy = make_discrepancy(settings.discrepancy, law.without_discrepancy)
+    repeated = law.step(Repetition) is not None and bool((epochs(frame) > MANY_EPOCHS).any())
+    plain = law.without_discrepancy
+    discrepancy = make_discrepancy(settings.discrepancy, plain, repeated=repeated)
     # Without a discrepancy, the law is taken as exact for every size.
     with_sizes = discrepancy.size_effects
     levels = effects.choose(settings.effects, frame, table.name, discrepancy=with_sizes)

@@ -24,6 +24,8 @@ INSIDE_DECADES = 0.0022
 """Distance that counts as inside: half a percent of N, D or PTPP, since D is whole batches."""
 NEAR_DECADES = 0.05
 """Distance that is next to the fitted rows, in decades: 12 % of N, D or PTPP."""
+MANY_EPOCHS = 4
+"""Epochs up to which repeated data are worth about as much as new ones (Muennighoff et al.)."""
 EPOCHS = Covariate("epochs", "", "epochs", "epochs", "epochs of the new data", "epochs", 0.15)
 """How often data repeat, compared with the fitted range where a table has repeated data."""
 BEYOND_PREFIX = "beyond_"
@@ -102,7 +104,7 @@ def locate(
     seen, new = _valid(train, "training rows", known), _valid(rows, "rows", known)
     if "unique_tokens" in seen:
         known |= {EPOCHS.name: EPOCHS}
-        seen, new = (frame.assign(**{EPOCHS.name: _epochs(frame)}) for frame in (seen, new))
+        seen, new = (frame.assign(**{EPOCHS.name: epochs(frame)}) for frame in (seen, new))
     shared = [c for c in known if c in seen and c in new]
     of_hull = [c for c in shared if c != EPOCHS.name] if columns is None else list(columns)
     if absent := [name for name in of_hull if name not in shared]:
@@ -143,7 +145,7 @@ def _valid(rows: Rows | pd.DataFrame, name: str, known: Mapping[str, Covariate])
     return frame
 
 
-def _epochs(frame: pd.DataFrame) -> pd.Series:
+def epochs(frame: pd.DataFrame) -> pd.Series:
     """How often the new data of each row, a share ``1 - replay`` of its tokens, are seen."""
     if "unique_tokens" not in frame:
         return pd.Series(1.0, frame.index)
