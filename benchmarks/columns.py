@@ -138,6 +138,13 @@ REPEATED = {
     "above 300M": (f"params < 3e8 and {MANY}", f"params > 3e8 and {MANY}"),
     "above 1B": (f"params < 1e9 and {MANY}", f"params > 1e9 and {MANY}"),
     "above 300M to 16 epochs": (f"params < 3e8 and {FEW}", f"params > 3e8 and {FEW}"),
+    **{
+        f"to 1.4 times {k} epochs": (
+            f"tokens <= {k} * unique_tokens",
+            f"{k} * unique_tokens < tokens <= {1.4 * k:g} * unique_tokens",
+        )
+        for k in (4, 8, 16)
+    },
 }
 """Training and held-out runs."""
 ROUTED = {"size": ("params < 1e9", "params > 1e9"), "experts": ("experts <= 64", "experts > 64")}
