@@ -437,7 +437,7 @@ def test_the_script_of_init_runs(tmp_path):
     command = [sys.executable, "analysis.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert "35 runs to fit, 10 to forecast" in done.stdout
+    assert "28 runs to fit, 8 to forecast" in done.stdout
     assert (tmp_path / "forecast.png").stat().st_size > 10_000
 
 
