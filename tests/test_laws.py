@@ -304,6 +304,7 @@ def test_more_epochs_than_were_fitted_are_an_extrapolation():
     assert located["beyond_epochs"].round(3).tolist() == [0.301, 0.0, 0.0]
     assert located["position"].tolist() == ["extrapolation", "interpolation", "interpolation"]
     assert "beyond_epochs" not in bl.locate(rows.drop(columns="unique_tokens"), far)
+    assert "beyond_epochs" not in bl.locate(rows, far[["params"]])
     _, words = evidence(located, ("params", "tokens"))
     assert "0.3 decades of epochs (bands were tested to 0.15)" in words
 

@@ -102,7 +102,7 @@ def locate(
             raise TableError(unknown("covariate", other[0], COVARIATES))
     known = TABLE | about(columns or ())
     seen, new = _valid(train, "training rows", known), _valid(rows, "rows", known)
-    if "unique_tokens" in seen:
+    if "unique_tokens" in seen and "tokens" in seen and "tokens" in new:
         known |= {EPOCHS.name: EPOCHS}
         seen, new = (frame.assign(**{EPOCHS.name: epochs(frame)}) for frame in (seen, new))
     shared = [c for c in known if c in seen and c in new]
