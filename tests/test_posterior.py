@@ -458,6 +458,7 @@ def test_a_pool_is_the_mixture_of_its_members(pool):
     for member, own, place in pool.by_member():
         np.testing.assert_array_equal(latent[place], member.latent(ROWS)[own])
     some = np.array([pool.count - 1, 0, 5])
+    np.testing.assert_allclose(pool.losses(pool.rows(ROWS), some), latent[some], rtol=1e-12)
     for member, own, place in pool.by_member(some):
         np.testing.assert_array_equal(latent[some][place], member.latent(ROWS)[own])
     assert not pool.convergence.ok

@@ -88,26 +88,32 @@ class FittedLaw(BaseFit):
         p = self.law.to_paper(q, self.at)
         return xr.Dataset({n: (("chain", "draw"), v) for n, v in p.items()}, self.draws.coords)
 
-    def losses(self, rows: Rows) -> Floats:
+    def losses(self, rows: Rows, draws: Ints | None = None) -> Floats:
         """Noise-free loss per draw and row, nats per token, shape (draws, rows).
 
         The law's loss, times the exponential of the random effect of the row's size, if fitted.
+        With `draws` only these are evaluated, in their order.
         """
         # Sizes alone: the effects of a base and a run belong to a measurement.
         frame = self.law.at_held(rows.frame)
         of_sizes = effects.latent_effects(self.draws, self.spec.effects, frame)
-        return self.law_loss(rows) * np.exp(of_sizes)
+        kept = slice(None) if draws is None else draws
+        return self.law_loss(rows, draws) * np.exp(of_sizes[kept])
 
-    def law_loss(self, rows: Rows) -> Floats:
+    def law_loss(self, rows: Rows, draws: Ints | None = None) -> Floats:
         """The law's loss per draw and row, without random effects, shape (draws, rows)."""
+        kept = slice(None) if draws is None else draws
         law, q = self.extended(rows)
+        q = {name: values[kept] for name, values in q.items()}
         # Of rows that are alike in a covariate, what depends on it alone is computed once.
         x = {
             name: values[..., :1] if (values == values[..., :1]).all() else values
             for name, values in self.covariates(rows).items()
         }
+        # Those of bases that are not known have a value for each draw.
+        x = {name: values[kept] if values.ndim > 1 else values for name, values in x.items()}
         loss = law.loss(law.amounts(q, self.at), x, self.at)
-        return np.broadcast_to(loss, (self.count, len(rows)))
+        return np.broadcast_to(loss, (self.count if draws is None else len(draws), len(rows)))
 
     def extended(self, rows: Rows) -> tuple[Law, dict[str, Floats]]:
         """The law and its `values`, with discrepancy parameters that only some rows need."""

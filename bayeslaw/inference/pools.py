@@ -170,10 +170,10 @@ class Pool(Showing, BaseFit):
             places = np.flatnonzero(owner[wanted] == k)
             yield fit, draw[wanted[places]], places
 
-    def losses(self, rows: Rows) -> Floats:
-        losses = np.empty((self.count, len(rows)))
-        for fit, draws, places in self.by_member():
-            losses[places] = fit.losses(rows)[draws]
+    def losses(self, rows: Rows, draws: Ints | None = None) -> Floats:
+        losses = np.empty((self.count if draws is None else len(draws), len(rows)))
+        for fit, of_member, places in self.by_member(draws):
+            losses[places] = fit.losses(rows, of_member)
         return losses
 
     def forecast(

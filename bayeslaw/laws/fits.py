@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import pandas as pd
 
-from bayeslaw.common.arrays import Floats
+from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.comparison import check_like_fitted
 from bayeslaw.tables.covariates import Covariate
@@ -41,8 +41,11 @@ class BaseFit(ABC):
         """Number of draws."""
 
     @abstractmethod
-    def losses(self, rows: Rows) -> Floats:
-        """Noise-free loss per draw and row, nats per token, shape (draws, rows)."""
+    def losses(self, rows: Rows, draws: Ints | None = None) -> Floats:
+        """Noise-free loss per draw and row, nats per token, shape (draws, rows).
+
+        With `draws` only these are evaluated, in their order.
+        """
 
     @abstractmethod
     def require_converged(self) -> tuple[str, ...]:

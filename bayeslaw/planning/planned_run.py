@@ -258,7 +258,7 @@ class Domain:
         for start in range(0, len(rows), CHUNK):
             some, loss = rows[start : start + CHUNK], losses[start : start + CHUNK]
             with np.errstate(all="ignore"):
-                loss[:] = self.fit.losses(Rows(some))[self.pairs].T
+                loss[:] = self.fit.losses(Rows(some), self.pairs).T
                 for member, draws, places, scores in self._of_new_size:
                     # The same draws for any rows.
                     rng = np.random.default_rng([self.run.seed, self.stream])
