@@ -89,7 +89,9 @@ def test_bands_that_hold_pass_and_those_that_miss_all_large_sizes_failed_here(ah
     low, high = plain.forecast(ahead).quantile([0.05, 0.95])
     inside = ahead.loss == np.clip(ahead.loss, low, high)
     assert f"holds {inside.sum()} of 24 losses" in part.words[0]
-    assert part.facts["held"] == pytest.approx(inside.reshape(6, 4).mean(1).sum())
+    # Four rows of a size, correlated by .5, are worth 4 / 2.5 independent ones.
+    assert part.facts["independent"] == pytest.approx(6 * 1.6)
+    assert part.facts["held"] == pytest.approx(9.6 * inside.mean())
     below = plain.forecast(ahead).samples < ahead.loss
     np.testing.assert_allclose(part.frame["pit"], below.mean(0))
     one = bl.check(plain, ahead.query("params == 4e9"))["held out"]
@@ -145,6 +147,21 @@ def test_groups_are_sizes_or_finer_and_the_binomial_is_continued_to_fractions():
     assert at_most(3, 6, 0.9) < at_most(3.5, 6, 0.9) < at_most(4, 6, 0.9)
 
 
+def test_bands_that_miss_many_rows_of_few_groups_are_not_called_ok():
+    """Of four groups, 59 % of 145 rows inside: by groups alone a binomial has no power."""
+    inside = np.zeros(145)
+    inside[:85] = 1
+    group = np.random.default_rng(0).permutation(np.arange(145) % 4)
+    frame = pd.DataFrame({"group": group, "inside_90": inside, "inside_50": inside, "far_pit": 0.4})
+    frame = frame.assign(far=True, error=0.01)
+    level, words, facts = parts.verdict(frame)
+    assert level == "refuse"
+    assert facts["independent"] == pytest.approx(7.8, abs=0.1)
+    assert "holds 85 of 145 losses" in words[0]
+    assert parts.verdict(frame.assign(inside_90=1.0))[0] == "ok"
+
+
+
 def test_outliers_are_named_and_the_forecast_without_them_is_narrower():
     """Runs of nine sizes, of which one lies 5 % above the law; one row of twenty."""
     sizes, rng = np.geomspace(1e8, 1.3e9, 9), np.random.default_rng(0)
@@ -155,7 +172,8 @@ def test_outliers_are_named_and_the_forecast_without_them_is_narrower():
     frame = frame.assign(
         run=[f"shape {i}" for i in size], loss=frame["loss"] * np.exp(effects[size])
     )
-    shaped = refit("chinchilla", bl.from_frame(frame), 0, effects="auto")
+    with pytest.warns(bl.TableWarning, match="effect 'run' has a value of 'params' of its own"):
+        shaped = refit("chinchilla", bl.from_frame(frame), 0, effects="run")
     part = bl.check(shaped, bl.grid(params=3e9, tokens=1e11))["outliers"]
     assert part.frame["label"].tolist() == ["shape 3"]
     assert "run shape 3 (+4" in part.words[0]
@@ -345,3 +363,20 @@ def test_the_swing_agrees_with_a_fit_that_pins_the_parameter():
     )  # fmt: skip
     want = np.exp(np.median(np.log(pinned.latent(late)).mean(1)))
     assert loss[0, 0] == pytest.approx(want, abs=0.15 * np.ptp(loss))
+
+
+def test_effects_that_explain_what_the_law_should_are_refused():
+    fit = saved("groups")
+    found = bl.check(fit)["effects"]
+    assert found.level == "ok"
+    assert "(run)" in found.words[0]
+    wide = replace(fit, draws=fit.draws.assign(tau_run=60 * fit.draws["tau_run"]))
+    found = bl.check(wide)["effects"]
+    assert found.level == "refuse"
+    assert "times the median of its prior" in found.words[0]
+    assert "misses the fitted rows" not in found.words[0]
+    # A law below all rows, which its effects would have to explain.
+    found = bl.check(with_losses(fit, 1.2 * fit.table.loss))["effects"]
+    assert found.level == "refuse"
+    assert "without them the law misses the fitted rows by 18 % on average" in found.words[0]
+    assert "effects" not in bl.check(saved("plain")).frames

@@ -27,18 +27,34 @@ NAMED = 5
 """Rows that a message describes."""
 
 
-def examine(law: Law, table: LossTable, *, skewed: bool = False) -> None:
+def examine(law: Law, table: LossTable, *, skewed: bool = False) -> Floats | None:
     """Refuse or doubt a table before a posterior is sampled, by a short Huber fit.
 
-    `law` is that of `for_table`. A `skewed` likelihood expects rows far above the law.
+    `law` is that of `for_table`. A `skewed` likelihood expects rows far above the law. Returns the
+    log losses of the Huber fit, shape (rows,); None from fewer rows than the law has parameters.
     """
     columns = len(law.columns)
     if len(table) <= columns:
         least = f"{columns + 1}, for a level and a slope along each of {', '.join(law.columns)}"
         raise FitError(too_few(law, table, least))
-    if len(table) >= len(law.parameters):
-        objective = Objective(law, table, DELTA)
-        doubt(objective, minimum(objective), table, skewed=skewed)
+    if len(table) < len(law.parameters):
+        return None
+    objective = Objective(law, table, DELTA)
+    point = minimum(objective)
+    doubt(objective, point, table, skewed=skewed)
+    return _log_losses(objective, point, table)
+
+
+def huber_losses(law: Law, table: LossTable) -> Floats | None:
+    """The log losses that `examine` returns, without a doubt."""
+    if len(table) < len(law.parameters):
+        return None
+    objective = Objective(law, table, DELTA)
+    return _log_losses(objective, minimum(objective), table)
+
+
+def _log_losses(objective: Objective, point: Floats, table: LossTable) -> Floats:
+    return np.asarray(np.log(table.loss) + objective.residuals(point[None])[0])
 
 
 def too_few(law: Law, table: LossTable, least: str) -> str:

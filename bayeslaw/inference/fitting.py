@@ -10,11 +10,19 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Model
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.common.errors import FitError, LawError, TableWarning, argument, unknown
+from bayeslaw.common.errors import (
+    FitError,
+    FitWarning,
+    LawError,
+    TableWarning,
+    argument,
+    unknown,
+)
 from bayeslaw.huber.doubts import examine
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import POOLS, Pool, member_laws
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.residuals import overruled
 from bayeslaw.inference.sampling import (
     FitSettings,
     Settings,
@@ -27,7 +35,7 @@ from bayeslaw.laws.priors import PriorLike
 from bayeslaw.laws.steps import Departure, Repetition, completed
 from bayeslaw.model import effects, noise
 from bayeslaw.model.building import build
-from bayeslaw.model.discrepancy import make_discrepancy
+from bayeslaw.model.discrepancy import NoDiscrepancy, make_discrepancy
 from bayeslaw.model.noise import Huber, Likelihood
 from bayeslaw.model.spec import Spec, make_spec
 from bayeslaw.model.training import Data, for_table, make_data
@@ -82,14 +90,15 @@ def fit(
     effects : str or sequence of str
         Random effects on log loss: ``"auto"``, ``"none"``, or levels such as ``"size,base,run"``.
         ``"auto"`` gives one to each `run` and each `base`, where the
-        table has these columns and their labels repeat, and with a discrepancy to each model size:
-        from fewer than four sizes, only forecasts for other sizes have them. Any other column of
-        labels may be named.
+        table has these columns and their labels repeat, unless each has a value of its own of a
+        covariate that the law reads, such as one run for each size. With a discrepancy each model
+        size has one, if most sizes have several rows; from fewer than four sizes, only forecasts
+        for other sizes have them. Any other column of labels may be named.
     errors : {"independent", "run", "auto"}
         Whether measured losses deviate from the law independently, or with a correlation within a
         `run` that falls with the distance in log tokens. ``"auto"`` is ``"run"`` where runs have
-        rows at several D, for laws with replay or a pre-training budget, and for tables in which
-        some rows are not annealed.
+        rows at several D, but not without a discrepancy if each run has a value of its own of a
+        covariate that the law reads, such as one run for each size.
     chains : int
         Number of chains; 4 by default.
     draws : int, optional
@@ -126,9 +135,11 @@ def fit(
     -----
     TableWarning
         Before sampling, if rows lie far from a Huber fit of the law, with the query that leaves
-        them out, or if columns seem to be in other units or swapped.
+        them out, or if columns seem to be in other units or swapped; and of effects that are named
+        and coincide with a covariate.
     FitWarning
-        If the fit has not converged and a retry would take too long.
+        If the fit has not converged and a retry would take too long, or if random effects explain
+        what the law should explain.
 
     Examples
     --------
@@ -245,8 +256,14 @@ def _examined(
     # Before the first fit, so that nobody waits for the error of the last.
     data = {of: make_data(spec, table) for of, spec in specs.items()}
     first = next(iter(specs.values()))
-    examine(first.law.without_discrepancy, table, skewed=first.likelihood.kind == "skewed")
-    return {of: _sampled(rows, table, settings) for of, rows in data.items()}
+    law = first.law.without_discrepancy
+    huber = examine(law, table, skewed=first.likelihood.kind == "skewed")
+    fits = {}
+    for of, spec in specs.items():
+        fits[of] = _sampled(data[of], table, settings)
+        if words := overruled(fits[of], huber if spec is first else None):
+            warnings.warn(f"{spec.law.name} on {table.name}: {words}", FitWarning, stacklevel=3)
+    return fits
 
 
 def pymc_model(law: str | Path | Law, table: LossTable, **settings: Unpack[FitSettings]) -> Model:
@@ -295,9 +312,13 @@ def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec
     discrepancy = make_discrepancy(settings.discrepancy, plain, repeated=repeated)
     # Without a discrepancy, the law is taken as exact for every size.
     with_sizes = discrepancy.size_effects
-    levels = effects.choose(settings.effects, frame, table.name, discrepancy=with_sizes)
     columns = (*law.columns, *law.held)
-    errors = noise.choose_errors(settings.errors, frame, table.name)
+    levels = effects.choose(
+        settings.effects, frame, table.name, columns=columns, discrepancy=with_sizes
+    )
+    exact = isinstance(discrepancy, NoDiscrepancy)
+    own = effects.coinciding("run", frame, columns) if exact and "run" in frame else None
+    errors = noise.choose_errors(settings.errors, frame, table.name, own=own)
     # A label that stands for runs of several models would join their effects and errors.
     if "run" in (*levels, errors):
         effects.check_runs(frame, table.name, columns)

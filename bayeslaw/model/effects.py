@@ -5,6 +5,7 @@ Runs adapted from one pre-trained base have that base's deviation in common, and
 that run's.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ import pandas as pd
 import xarray as xr
 
 from bayeslaw.common.arrays import Bools, Floats, Ints, Strings
-from bayeslaw.common.errors import LawError, TableError, unknown
+from bayeslaw.common.errors import LawError, TableError, TableWarning, unknown
 from bayeslaw.laws.priors import GROUP_SD, NOISE, Prior
 from bayeslaw.tables.validation import label_texts, whole
 
@@ -38,10 +39,21 @@ class Level:
     # the deviation of a measurement from it.
     latent: bool = False
     with_discrepancy: bool = False  # whether ``effects="auto"`` uses it only beside a discrepancy
+    # Share of groups with several rows that ``effects="auto"`` needs more of.
+    least_several: float = 0.0
     prior: Prior = GROUP_SD  # of the standard deviation, where the law file states none
 
 
-SIZE = Level("size", "params", 4, latent=True, with_discrepancy=True, prior=NOISE["tau_size"])
+SIZE = Level(
+    "size",
+    "params",
+    4,
+    latent=True,
+    with_discrepancy=True,
+    # In a table of isoFLOP curves most sizes have one run.
+    least_several=0.5,
+    prior=NOISE["tau_size"],
+)
 BASE = Level("base", "base")
 RUN = Level("run", "run")
 GROUP_LEVELS: dict[str, Level] = {level.name: level for level in (SIZE, BASE, RUN)}
@@ -95,21 +107,22 @@ def renamed(names: Strings, known: Strings) -> Strings:
 
 
 def choose(
-    effects: str | Sequence[str], frame: pd.DataFrame, name: str, *, discrepancy: bool = False
+    effects: str | Sequence[str],
+    frame: pd.DataFrame,
+    name: str,
+    *,
+    columns: Sequence[str] = (),
+    discrepancy: bool = False,
 ) -> tuple[str, ...]:
-    """Levels that get a random effect, the coarser first."""
+    """Levels that get a random effect, the coarser first.
+
+    `columns` are the covariates that the law reads. A level whose groups coincide with them is left
+    out by ``"auto"``, and named, it warns: its effects can be taken for the law's.
+    """
     if effects == "none":
         return ()
     if effects == "auto":
-        groups = {n: labels(frame, n) for n in GROUP_LEVELS if level(n).column in frame}
-        return tuple(
-            n
-            for place, (n, of_rows) in enumerate(groups.items())
-            if (discrepancy or not level(n).with_discrepancy)
-            # One effect for a partition of the rows, and none where each row is a group.
-            and level(n).fewest <= len(np.unique(of_rows)) < len(frame)
-            and not any(_same(of_rows, finer) for finer in list(groups.values())[place + 1 :])
-        )
+        return _allowed(frame, columns, discrepancy)
     names = effects.split(",") if isinstance(effects, str) else effects
     asked = tuple(name.strip() for name in names)
     for effect in asked:
@@ -121,11 +134,57 @@ def choose(
                 raise TableError(f"{name}: no column {column!r} for the effect; add it or drop it.")
             valid = ("auto", "none", *GROUP_LEVELS, *frame.columns)
             raise LawError(unknown("effect", effect, valid))
-    columns = [effect for effect in dict.fromkeys(asked) if effect not in GROUP_LEVELS]
-    return (*(effect for effect in GROUP_LEVELS if effect in asked), *columns)
+        same = coinciding(effect, frame, columns)
+        if same is not None:
+            warnings.warn(
+                f"{name}: each group of the effect {effect!r} has a value of {same!r} of its "
+                "own, so effects can take the place of the law's term in it, and forecasts be far "
+                f"off; leave {effect!r} out of the effects.",
+                TableWarning,
+                stacklevel=4,
+            )
+    further = [effect for effect in dict.fromkeys(asked) if effect not in GROUP_LEVELS]
+    return (*(effect for effect in GROUP_LEVELS if effect in asked), *further)
 
 
-def _same(one: Strings, two: Strings) -> bool:
+def _allowed(frame: pd.DataFrame, columns: Sequence[str], discrepancy: bool) -> tuple[str, ...]:
+    """Levels that the labels identify, of those that ``effects="auto"`` knows."""
+    allowed: dict[str, Strings] = {}
+    # From the finer to the coarser: levels with the same groups have one effect, the finer's.
+    for name, kind in reversed(GROUP_LEVELS.items()):
+        if kind.column not in frame or (kind.with_discrepancy and not discrepancy):
+            continue
+        of_rows = labels(frame, name)
+        sizes = np.unique(of_rows, return_counts=True)[1]
+        # Of a group with one row, the effect cannot be told from the noise.
+        several = (sizes > 1).mean()
+        if len(sizes) < kind.fewest or several <= kind.least_several:
+            continue
+        if coinciding(name, frame, columns):
+            continue
+        if not any(_same(of_rows, finer) for finer in allowed.values()):
+            allowed[name] = of_rows
+    return tuple(reversed(allowed))
+
+
+def coinciding(name: str, frame: pd.DataFrame, columns: Sequence[str]) -> str | None:
+    """The covariate whose values make the groups of a level, such as one run for each size.
+
+    The effects can then explain whatever the law's term in that covariate should explain. Rows of a
+    run differ in tokens, so these are not looked at. Sizes always coincide with ``params``: their
+    effects have a narrow prior and do not count. Nor do groups made by two covariates, such as
+    bases by size and budget: without their effects, bands of new bases are too narrow.
+    """
+    if name == SIZE.name:
+        return None
+    of_rows = labels(frame, name)
+    for column in columns:
+        if column in frame and column != "tokens" and _same(of_rows, frame[column].to_numpy()):
+            return column
+    return None
+
+
+def _same(one: Strings, two: Strings | Floats) -> bool:
     pairs = len(set(zip(one, two, strict=True)))
     return len(np.unique(one)) == pairs == len(np.unique(two))
 

@@ -10,6 +10,7 @@ of every row alone is sigma.
 """
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from scipy.special import expit, ndtr, ndtri
 
 from bayeslaw.common.arrays import Array, Floats, Ints, Namespace, Strings, Untyped
 from bayeslaw.common.defaults import AUTO, DELTA
-from bayeslaw.common.errors import FitError, TableError, argument, unknown
+from bayeslaw.common.errors import FitError, TableError, TableWarning, argument, unknown
 from bayeslaw.common.formatting import kind_of
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.steps import unannealed
@@ -302,7 +303,12 @@ def order(frame: pd.DataFrame) -> Order:
     return Order(before, gap)
 
 
-def choose_errors(errors: str, frame: pd.DataFrame, name: str) -> str:
+def choose_errors(errors: str, frame: pd.DataFrame, name: str, *, own: str | None = None) -> str:
+    """Kind of errors; `own` is a covariate of which each run has a value of its own.
+
+    It is given if the law is taken as exact: errors of whole runs can then explain whatever the
+    law's term in that covariate should explain.
+    """
     if errors not in (AUTO, *ERRORS):
         raise FitError(unknown("errors", errors, (AUTO, *ERRORS)))
     if errors == "independent":
@@ -310,7 +316,7 @@ def choose_errors(errors: str, frame: pd.DataFrame, name: str) -> str:
     repeated = "run" in frame and frame["run"].dropna().duplicated().any()
     gaps = order(frame).gap if repeated else np.ones(0)
     if errors == AUTO:
-        return "run" if repeated and (gaps > 0).all() else "independent"
+        return "run" if repeated and (gaps > 0).all() and own is None else "independent"
     if not repeated:
         raise TableError(
             f"{name}: {argument('errors', 'run')} needs a column 'run' with several rows of a run."
@@ -320,6 +326,14 @@ def choose_errors(errors: str, frame: pd.DataFrame, name: str) -> str:
         twice = runs(frame)[np.argmin(gaps)]
         raise TableError(
             f"{name}: run {str(twice)!r} has two rows of equal tokens; give them runs of their own."
+        )
+    if own is not None:
+        warnings.warn(
+            f"{name}: each run has a value of {own!r} of its own, so errors that are correlated "
+            "in runs can take the place of the law's term in it, and forecasts be far off; give "
+            f"{argument('errors', 'independent')}, or a discrepancy.",
+            TableWarning,
+            stacklevel=4,
         )
     return errors
 
