@@ -327,7 +327,7 @@ def undertuned(options: Namespace) -> Jobs:
             cases.append(
                 (name, kind, law, bl.from_frame(table.reset_index(drop=True), name), outside)
             )
-    settings = {"seed": 0, "draws": 500, "retry": False} | options.settings
+    settings = {"seed": 0} | options.settings
     for (name, kind, law, train, test), method in product(cases, methods):
         if (kind, method) != ("best", "skewed"):
             key = {"table": name, "rows": kind, "method": method}
@@ -413,7 +413,7 @@ def by_part(rows: pd.DataFrame) -> Tables:
 @experiment(by_part)
 def running(options: Namespace) -> Jobs:
     """The final loss of a run that goes on, from the first part of its curve and finished runs."""
-    settings = {"seed": 0, "draws": 500, "retry": False} | options.settings
+    settings = {"seed": 0} | options.settings
     frame = loss_curves()
     ends = frame[frame["annealed"] == 1]
     # Two ends of one run would be two errors of its path at equal tokens.

@@ -67,6 +67,25 @@ def shipped() -> Iterator[Split]:
                 yield f"{source} {domain} {name}", source, *table.split(train, test), CPT
 
 
+def one_seed_tables(folder: Path | None) -> Iterator[tuple[str, bl.LossTable]]:
+    """Sweeps of continual pre-training in which each size and budget has one base."""
+    where = "annealed and replay < 1"
+    for source, domain in (
+        ("tinycpt", "french"),
+        ("tinycpt", "english"),
+        ("tinycode", "python"),
+        ("tinycode", "english"),
+    ):
+        path = DATA / source / f"{domain}.csv"
+        yield (
+            f"{source} {domain}",
+            bl.read_table(path, where=f"{where} and seed == 0", source=path.parent / "english.csv"),
+        )
+    if folder is not None:
+        path = folder / "en_de_source.csv"
+        yield "third source", bl.read_table(path, where=where, source=path)
+
+
 def adapted() -> Iterator[Split]:
     """Splits of tables of real models that are adapted, as the READMEs in data/ list them."""
     parts = {

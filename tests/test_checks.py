@@ -161,7 +161,6 @@ def test_bands_that_miss_many_rows_of_few_groups_are_not_called_ok():
     assert parts.verdict(frame.assign(inside_90=1.0))[0] == "ok"
 
 
-
 def test_outliers_are_named_and_the_forecast_without_them_is_narrower():
     """Runs of nine sizes, of which one lies 5 % above the law; one row of twenty."""
     sizes, rng = np.geomspace(1e8, 1.3e9, 9), np.random.default_rng(0)
@@ -172,7 +171,7 @@ def test_outliers_are_named_and_the_forecast_without_them_is_narrower():
     frame = frame.assign(
         run=[f"shape {i}" for i in size], loss=frame["loss"] * np.exp(effects[size])
     )
-    with pytest.warns(bl.TableWarning, match="effect 'run' has a value of 'params' of its own"):
+    with pytest.warns(bl.TableWarning, match="effect 'run' are those of params"):
         shaped = refit("chinchilla", bl.from_frame(frame), 0, effects="run")
     part = bl.check(shaped, bl.grid(params=3e9, tokens=1e11))["outliers"]
     assert part.frame["label"].tolist() == ["shape 3"]

@@ -15,6 +15,7 @@ from scipy import integrate, stats
 
 import bayeslaw as bl
 from bayeslaw import FitError, LawError, TableError, TableWarning, from_frame, grid
+from bayeslaw.inference.fitting import refit
 from bayeslaw.inference.residuals import covariance, error_draws, log_likelihood, unit_likelihood
 from bayeslaw.model import effects, noise
 from bayeslaw.model.noise import DOF_FLOOR, Huber, make_likelihood
@@ -223,6 +224,7 @@ def test_levels_are_chosen_from_the_columns():
     two_runs = frame.assign(run=np.where(frame["params"] < 5e8, "a", "b")).drop(columns="base")
     three = frame[frame["params"] > 1e8]
     sizes = crossed["params"].astype(str)
+    plain = crossed[["params", "tokens"]]
     law, budgets = {"columns": ("params", "tokens")}, {"columns": ("params", "ptpp", "tokens")}
     for asked, rows, how, wanted in (
         ("auto", frame, none, "base run"),
@@ -238,24 +240,25 @@ def test_levels_are_chosen_from_the_columns():
         ("auto", crossed, beside, "size base run"),
         ("auto", crossed.assign(base=sizes), beside, "base run"),  # a base a size
         ("auto", crossed.assign(run=sizes), beside, "base run"),  # a run a size
-        # Groups that have a value of their own of a covariate of the law.
+        # Groups that covariates of the law make are not fitted.
         ("auto", crossed.assign(run=sizes), beside | law, "size base"),
-        ("auto", crossed.assign(run=sizes), law, "base"),
+        ("auto", crossed.assign(run=sizes), law, "base (run)"),
         ("auto", crossed.assign(base=sizes), beside | law, "size run"),
-        ("auto", frame.assign(base=frame["params"]), law, "run"),
-        # Bases by size and budget have no covariate of their own.
+        ("auto", frame.assign(base=frame["params"]), law, "(base) run"),
+        ("auto", crossed.assign(ptpp=crossed["base"]), beside | budgets, "size (base) (run)"),
         ("auto", crossed.assign(ptpp=crossed["base"] % 2), beside | budgets, "size base run"),
         # An isoFLOP table has one run of most sizes.
-        ("auto", crossed.iloc[[0, 1, 12, 24, 36]], beside | law, ""),
-        ("auto", crossed.iloc[[0, 1, 12, 13, 24, 25, 36]], beside | law, "size"),
+        ("auto", plain.iloc[[0, 1, 12, 24, 36]], beside | law, ""),
+        ("auto", plain.iloc[[0, 1, 12, 13, 24, 25, 36]], beside | law, "size"),
         ("size", crossed, law, "size"),
     ):
-        assert " ".join(effects.choose(asked, rows, "t", **how)) == wanted
+        levels, drawn = effects.choose(asked, rows, "t", **how)
+        assert " ".join(f"({n})" if n in drawn else n for n in levels) == wanted
     refused(LawError, "did you mean 'run'", effects.choose, "runs", frame, "t")
     with pytest.raises(TableError, match="t: no column 'base'"):
         effects.choose(("base",), frame.drop(columns="base"), "t")
-    with pytest.warns(TableWarning, match="effect 'run' has a value of 'params' of its own"):
-        assert effects.choose("run", crossed.assign(run=sizes), "t", **law) == ("run",)
+    with pytest.warns(TableWarning, match="of the effect 'run' are those of params, so"):
+        assert effects.choose("run", crossed.assign(run=sizes), "t", **law) == (("run",), ())
 
 
 def test_a_run_of_each_size_takes_no_place_of_an_exact_law():
@@ -266,6 +269,15 @@ def test_a_run_of_each_size_takes_no_place_of_an_exact_law():
     exact = bl.pymc_model("chinchilla", table, discrepancy="none")
     assert set(exact.coords) == {"row"}
     assert "ell" not in exact.named_vars
+    fit = refit("chinchilla", table, 0, effects="auto")
+    assert (fit.spec.effects, fit.spec.drawn) == (("run",), ("run",))
+    assert (fit.draws["run_effect"] == 0).all()
+    # A new run has an effect of its own, a fitted one has none.
+    new, old = bl.grid(params=2e9, tokens=2e10), table.frame.iloc[[0]].assign(tokens=2e10)
+    fit = fit.accepted(unconverged=True)
+    parts = [fit.forecast(rows).variance()["run"] for rows in (new, old)]
+    assert parts[0].item() > 0.05
+    assert parts[1].item() == 0
     drifting = bl.pymc_model("chinchilla", table)
     assert {"size"} < set(drifting.coords)
     assert "run" not in drifting.coords

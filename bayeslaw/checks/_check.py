@@ -302,10 +302,11 @@ def judge_convergence(fit: Posterior) -> Finding:
 
 def judge_effects(fit: Posterior) -> Finding | None:
     """Whether random effects explain what the law should explain."""
-    if not fit.spec.effects:
+    levels = fit.spec.fitted_effects
+    if not levels:
         return None
     words = overruled(fit, huber_losses(fit.law.without_discrepancy, fit.table))
-    sds = {name: float(fit.draws[f"tau_{name}"].median()) for name in fit.spec.effects}
+    sds = {name: float(fit.draws[f"tau_{name}"].median()) for name in levels}
     if words:
         return Finding("effects", "refuse", (words,), facts={"sd": sds})
     names = [f"{100 * sd:.2g} % ({name})" for name, sd in sds.items()]
@@ -366,7 +367,7 @@ def outlying_groups(fit: Posterior) -> Iterator[tuple[str, object, str, float]]:
     # From the median, because the law itself moves towards an outlier; beyond three times both the
     # prior median of the effects' sd and their scaled median absolute deviation.
     prior = prior_of(fit)
-    for name in fit.spec.effects:
+    for name in fit.spec.fitted_effects:
         fitted = fit.draws[f"{name}_effect"].median(("chain", "draw"))
         middle = float(fitted.median())
         scale = max(

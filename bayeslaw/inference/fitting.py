@@ -90,10 +90,11 @@ def fit(
     effects : str or sequence of str
         Random effects on log loss: ``"auto"``, ``"none"``, or levels such as ``"size,base,run"``.
         ``"auto"`` gives one to each `run` and each `base`, where the
-        table has these columns and their labels repeat, unless each has a value of its own of a
-        covariate that the law reads, such as one run for each size. With a discrepancy each model
-        size has one, if most sizes have several rows; from fewer than four sizes, only forecasts
-        for other sizes have them. Any other column of labels may be named.
+        table has these columns and their labels repeat, and with a discrepancy to each model size
+        if most sizes have several rows. Where each run or base has values of its own of covariates
+        that the law reads, such as one run for each size, and from fewer than four sizes, effects
+        are not fitted: forecasts of new runs, bases or sizes draw theirs from the prior. Any other
+        column of labels may be named.
     errors : {"independent", "run", "auto"}
         Whether measured losses deviate from the law independently, or with a correlation within a
         `run` that falls with the distance in log tokens. ``"auto"`` is ``"run"`` where runs have
@@ -313,12 +314,13 @@ def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec
     # Without a discrepancy, the law is taken as exact for every size.
     with_sizes = discrepancy.size_effects
     columns = (*law.columns, *law.held)
-    levels = effects.choose(
+    levels, drawn = effects.choose(
         settings.effects, frame, table.name, columns=columns, discrepancy=with_sizes
     )
     exact = isinstance(discrepancy, NoDiscrepancy)
-    own = effects.coinciding("run", frame, columns) if exact and "run" in frame else None
-    errors = noise.choose_errors(settings.errors, frame, table.name, own=own)
+    own = effects.coinciding("run", frame, columns) if exact and "run" in frame else ()
+    alone = own[0] if len(own) == 1 else None
+    errors = noise.choose_errors(settings.errors, frame, table.name, own=alone)
     # A label that stands for runs of several models would join their effects and errors.
     if "run" in (*levels, errors):
         effects.check_runs(frame, table.name, columns)
@@ -331,6 +333,7 @@ def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec
         delta=settings.delta,
         discrepancy=discrepancy,
         effects=levels,
+        drawn=drawn,
         # A list replaces the default: without sizes in it, new ones have no effect either.
         new_sizes=settings.effects == "auto",
         errors=errors,
@@ -359,12 +362,13 @@ def fit_spec(spec: Spec, table: LossTable, settings: Settings) -> Posterior:
 
 
 def _sampled(data: Data, table: LossTable, settings: Settings) -> Posterior:
-    sampled = sample(data, settings)
+    sampled, spec = sample(data, settings), data.spec
+    draws = labelled_draws(data, sampled.draws)
     return Posterior(
-        spec=data.spec,
+        spec=spec,
         table=table,
         at=data.at,
-        draws=labelled_draws(data, sampled.draws),
+        draws=effects.not_fitted(spec.drawn, spec.priors, table.frame, draws),
         stats=sampled.stats,
         convergence=sampled.convergence,
         settings=sampled.settings,

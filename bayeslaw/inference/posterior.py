@@ -150,7 +150,8 @@ class Posterior(Showing, FittedLaw):
             f"{spec.likelihood.kind} likelihood": True,
             f"{self._prior} priors": True,
             f"{discrepancy} discrepancy": True,
-            f"random effects of {' and '.join(spec.effects)}": spec.effects,
+            f"random effects of {' and '.join(spec.fitted_effects)}": spec.fitted_effects,
+            f"effects of new {'s and '.join(spec.drawn)}s from the prior": spec.drawn,
             # Too few sizes to be fitted, so not among the effects of the spec.
             "size effects propagated to new sizes": too_few_sizes(self),
             self._one_size: self._one_size,
@@ -232,6 +233,7 @@ class Posterior(Showing, FittedLaw):
             likelihood=spec.likelihood,
             discrepancy=spec.discrepancy,
             effects=spec.effects,
+            drawn=spec.drawn,
             errors=spec.errors,
         ).priors
         if spec.priors == defaults:

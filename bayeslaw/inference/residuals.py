@@ -54,7 +54,7 @@ def unit_likelihood(fit: FittedLaw, unit: Ints) -> tuple[Floats, dict[str, Bools
     frame, q = fit.table.frame, fit.values()
     integrated: dict[str, Bools] = {}
     residuals = residual(fit, fit.table)
-    for level in fit.spec.effects:
+    for level in fit.spec.fitted_effects:
         if not effects.level(level).latent:
             group = np.unique(effects.labels(frame, level), return_inverse=True)[1]
             both = np.unique(np.stack([group, unit]), axis=1, return_inverse=True)[1]
@@ -96,7 +96,7 @@ def overruled(fit: FittedLaw, huber: Floats | None) -> str:
     effects follow them in its place.
     """
     said = []
-    for level in fit.spec.effects:
+    for level in fit.spec.fitted_effects:
         name = f"tau_{level}"
         prior = fit.spec.priors[name].sample(np.random.default_rng(0), (4000,))
         times = float(fit.draws[name].median()) / float(np.median(prior))
@@ -131,7 +131,7 @@ def covariance(fit: FittedLaw) -> Floats:
     if fit.spec.errors == "run":
         run, ell = noise.runs(frame), float(fit.draws[noise.LENGTH].median())
         total = sigma[:, None] * sigma * noise.correlation(run, frame["tokens"].to_numpy(), ell)
-    for level in fit.spec.effects:
+    for level in fit.spec.fitted_effects:
         group = effects.labels(frame, level)
         same = group[:, None] == group
         total += float(fit.draws[f"tau_{level}"].median()) ** 2 * same

@@ -254,7 +254,7 @@ def normal_coefficients(spec: Spec) -> dict[str, Prior]:
 
 def _other_parameters(spec: Spec) -> list[str]:
     names = ["sigma", *spec.likelihood.parameters, *[LENGTH] * (spec.errors == "run")]
-    return names + [f"tau_{level}" for level in spec.effects]
+    return names + [f"tau_{level}" for level in spec.fitted_effects]
 
 
 def log_prior_of_floor(priors: Mapping[str, Prior], floor: Array, loss: Array) -> Array:

@@ -6,8 +6,10 @@ that run's.
 """
 
 import warnings
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -23,6 +25,8 @@ DIMENSIONS = ("chain", "draw", "row", "sample", "last_run", "last_tokens", "last
 SAME_SIZE = 0.01
 """Relative difference up to which two sizes are one: digitised tables have several of each model.
 Sizes of a ladder differ by far more."""
+MOST_COINCIDING = 2
+"""Most covariates whose values together make groups that coincide with them."""
 UNLABELLED = "(row"
 """Prefix of the label that a row without one gets: a group of its own, always a new one."""
 
@@ -113,14 +117,15 @@ def choose(
     *,
     columns: Sequence[str] = (),
     discrepancy: bool = False,
-) -> tuple[str, ...]:
-    """Levels that get a random effect, the coarser first.
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Levels that get a random effect, the coarser first; and those of them that are not fitted.
 
-    `columns` are the covariates that the law reads. A level whose groups coincide with them is left
-    out by ``"auto"``, and named, it warns: its effects can be taken for the law's.
+    `columns` are the covariates that the law reads. By ``"auto"`` a level whose groups coincide
+    with some of them is not fitted: its effects could explain what the law should. A level that is
+    named is fitted, with a warning.
     """
     if effects == "none":
-        return ()
+        return (), ()
     if effects == "auto":
         return _allowed(frame, columns, discrepancy)
     names = effects.split(",") if isinstance(effects, str) else effects
@@ -134,22 +139,24 @@ def choose(
                 raise TableError(f"{name}: no column {column!r} for the effect; add it or drop it.")
             valid = ("auto", "none", *GROUP_LEVELS, *frame.columns)
             raise LawError(unknown("effect", effect, valid))
-        same = coinciding(effect, frame, columns)
-        if same is not None:
+        if same := coinciding(effect, frame, columns):
             warnings.warn(
-                f"{name}: each group of the effect {effect!r} has a value of {same!r} of its "
-                "own, so effects can take the place of the law's term in it, and forecasts be far "
+                f"{name}: the groups of the effect {effect!r} are those of {' and '.join(same)}, "
+                "so effects can take the place of the law's terms in them, and forecasts be far "
                 f"off; leave {effect!r} out of the effects.",
                 TableWarning,
                 stacklevel=4,
             )
     further = [effect for effect in dict.fromkeys(asked) if effect not in GROUP_LEVELS]
-    return (*(effect for effect in GROUP_LEVELS if effect in asked), *further)
+    return (*(effect for effect in GROUP_LEVELS if effect in asked), *further), ()
 
 
-def _allowed(frame: pd.DataFrame, columns: Sequence[str], discrepancy: bool) -> tuple[str, ...]:
-    """Levels that the labels identify, of those that ``effects="auto"`` knows."""
-    allowed: dict[str, Strings] = {}
+def _allowed(
+    frame: pd.DataFrame, columns: Sequence[str], discrepancy: bool
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Levels that ``effects="auto"`` gives an effect, and those of them that are not fitted."""
+    fitted: dict[str, Strings] = {}
+    drawn: dict[str, Strings] = {}
     # From the finer to the coarser: levels with the same groups have one effect, the finer's.
     for name, kind in reversed(GROUP_LEVELS.items()):
         if kind.column not in frame or (kind.with_discrepancy and not discrepancy):
@@ -160,31 +167,61 @@ def _allowed(frame: pd.DataFrame, columns: Sequence[str], discrepancy: bool) -> 
         several = (sizes > 1).mean()
         if len(sizes) < kind.fewest or several <= kind.least_several:
             continue
-        if coinciding(name, frame, columns):
-            continue
-        if not any(_same(of_rows, finer) for finer in allowed.values()):
-            allowed[name] = of_rows
-    return tuple(reversed(allowed))
+        of_kind = drawn if coinciding(name, frame, columns) else fitted
+        if not any(_same(of_rows, finer) for finer in of_kind.values()):
+            of_kind[name] = of_rows
+    for name, of_rows in list(drawn.items()):
+        if any(_same(of_rows, other) for other in fitted.values()):
+            del drawn[name]
+    levels = tuple(name for name in GROUP_LEVELS if name in fitted or name in drawn)
+    return levels, tuple(name for name in levels if name in drawn)
 
 
-def coinciding(name: str, frame: pd.DataFrame, columns: Sequence[str]) -> str | None:
-    """The covariate whose values make the groups of a level, such as one run for each size.
+def coinciding(name: str, frame: pd.DataFrame, columns: Sequence[str]) -> tuple[str, ...]:
+    """The fewest covariates whose values make the groups of a level; empty if none do.
 
-    The effects can then explain whatever the law's term in that covariate should explain. Rows of a
-    run differ in tokens, so these are not looked at. Sizes always coincide with ``params``: their
-    effects have a narrow prior and do not count. Nor do groups made by two covariates, such as
-    bases by size and budget: without their effects, bands of new bases are too narrow.
+    Such are runs of which each has its own size, or bases of which each has its own size and
+    budget: effects of such groups can explain whatever the law's terms in these covariates should
+    explain. Rows of a run differ in tokens, so these are not looked at. Sizes always coincide with
+    ``params``: their effects have a narrow prior, and are not meant. Nor are runs by size, budget
+    and ratio: without their effects, bands of how a fitted run goes on held less.
     """
     if name == SIZE.name:
-        return None
+        return ()
     of_rows = labels(frame, name)
-    for column in columns:
-        if column in frame and column != "tokens" and _same(of_rows, frame[column].to_numpy()):
-            return column
-    return None
+    covariates = [c for c in columns if c in frame and c != "tokens" and frame[c].nunique() > 1]
+    for count in range(1, MOST_COINCIDING + 1):
+        for some in combinations(covariates, count):
+            cells = frame.groupby(list(some), dropna=False).ngroup()
+            if _same(of_rows, cells.to_numpy()):
+                return some
+    return ()
 
 
-def _same(one: Strings, two: Strings | Floats) -> bool:
+def not_fitted(
+    levels: Sequence[str], priors: Mapping[str, Prior], frame: pd.DataFrame, draws: xr.Dataset
+) -> xr.Dataset:
+    """The draws with those of levels that are not fitted: ``tau`` from its prior, no effects.
+
+    So new groups have effects in forecasts, and those of the training rows none.
+    """
+    sizes = draws.sizes["chain"], draws.sizes["draw"]
+    for name in levels:
+        rng = np.random.default_rng(zlib.crc32(name.encode()))
+        groups = np.unique(labels(frame, name))
+        tau = priors[f"tau_{name}"].sample(rng, sizes)
+        effects = np.zeros((*sizes, len(groups)))
+        draws = draws.assign(
+            {
+                f"tau_{name}": (("chain", "draw"), tau),
+                f"{name}_effect": (("chain", "draw", name), effects),
+            }
+        )
+        draws = draws.assign_coords({name: groups})
+    return draws
+
+
+def _same(one: Strings, two: Strings | Ints) -> bool:
     pairs = len(set(zip(one, two, strict=True)))
     return len(np.unique(one)) == pairs == len(np.unique(two))
 

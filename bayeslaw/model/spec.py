@@ -32,10 +32,18 @@ class Spec:
     likelihood: Likelihood
     discrepancy: Discrepancy
     effects: tuple[str, ...] = ()  # levels of grouping that have a random effect on log loss
+    # Those of them whose groups coincide with covariates of the law: they are not fitted, and new
+    # groups draw their effects from the prior.
+    drawn: tuple[str, ...] = ()
     # Whether sizes without training rows have an effect from its prior in forecasts, where the
     # table has too few sizes to fit such effects; needs a discrepancy.
     new_sizes: bool = True
     errors: str = "independent"  # or "run": correlated within a run
+
+    @property
+    def fitted_effects(self) -> tuple[str, ...]:
+        """Levels whose random effects are fitted."""
+        return tuple(name for name in self.effects if name not in self.drawn)
 
     @cached_property
     def arguments(self) -> Document:
@@ -46,6 +54,7 @@ class Spec:
             "likelihood": stated(Likelihood, LIKELIHOODS, self.likelihood),
             "discrepancy": stated(Discrepancy, DISCREPANCIES, self.discrepancy),
             "effects": list(self.effects),
+            "drawn": list(self.drawn),
             "new_sizes": self.new_sizes,
             "errors": self.errors,
         }
@@ -65,6 +74,7 @@ def spec_of(arguments: Document) -> Spec:
         likelihood=made(Likelihood, LIKELIHOODS, arguments["likelihood"]),
         discrepancy=discrepancy,
         effects=tuple(arguments["effects"]),
+        drawn=tuple(arguments.get("drawn", ())),  # files of earlier versions have none
         new_sizes=arguments["new_sizes"],
         errors=arguments["errors"],
     )
@@ -78,6 +88,7 @@ def make_spec(
     delta: float = DELTA,
     discrepancy: str | Discrepancy = "none",
     effects: Sequence[str] = (),
+    drawn: Sequence[str] = (),
     new_sizes: bool = True,
     errors: str = "independent",
 ) -> Spec:
@@ -100,4 +111,4 @@ def make_spec(
             "of that name; rename the column."
         )
     chosen = override(defaults, priors, bounds, proper={*NOISE, *added})
-    return Spec(law, chosen, density, deviation, tuple(effects), new_sizes, errors)
+    return Spec(law, chosen, density, deviation, tuple(effects), tuple(drawn), new_sizes, errors)

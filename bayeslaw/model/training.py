@@ -82,7 +82,7 @@ class Data:
 
 
 def make_data(spec: Spec, table: LossTable, *, at: Mapping[str, float] | None = None) -> Data:
-    of_rows = {name: labels(table.frame, name) for name in spec.effects}
+    of_rows = {name: labels(table.frame, name) for name in spec.fitted_effects}
     groups = {name: np.unique(names) for name, names in of_rows.items()}
     law = spec.law
     law.check_fits(table)
