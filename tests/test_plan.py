@@ -266,6 +266,57 @@ def test_replay_is_searched_where_both_fits_have_rows_unless_asked(fits):
     assert "fitted replay ratio" not in str(free)
 
 
+def repeating():
+    """Fits of which the target's rows have up to two epochs of its new data."""
+    table = posterior("french").table
+    distinct = table.frame.eval("tokens * (1 - replay)") / np.resize([1.0, 2.0], len(table))
+    table = bl.from_frame(table.frame.assign(unique_tokens=distinct), "french")
+    truth = WORLD.truth["french"] | {"R_D": 15.0, "R_D_N": 0.3}
+    target = drawn(WORLD.laws["french"], table, truth, seed=1, sigma=WORLD.sigma["french"])
+    return {"target": target, "source": posterior(WORLD.source, draws=100)}
+
+
+@pytest.mark.parametrize("ratios", [None, np.linspace(0.3, 0.5, 5)])
+@pytest.mark.parametrize(
+    ("fresh", "status", "is_cheaper"),
+    [
+        (9.5, "feasible, beyond the evidence", False),
+        (9.8, "feasible", True),  # in a window of few ratios
+        (10.0, "feasible", True),
+        (12.0, "feasible", False),
+    ],
+)
+def test_a_plan_with_repeated_data_is_the_smallest_with_measured_epochs(
+    ratios, fresh, status, is_cheaper
+):
+    """Bands were measured up to 1.4 times the fitted epochs, two here."""
+    params, most = LIMITS["params"], 2 * 10**0.15
+    distinct = fresh * params / most  # so that a plan has at most `fresh` new tokens a parameter
+    asked = LIMITS | {"max_forgetting": 0.035, "baseline": BASE, "replay_grid": ratios}
+    found = plan(**repeating(), **asked, unique_tokens=distinct)
+    budgets = np.geomspace(found.atpp / 2, 0.999 * found.atpp, 100)
+    if status != "feasible":
+        budgets = np.geomspace(1, 100, 100)
+    fine = np.linspace(0.1 if ratios is None else 0.3, 0.5, 401)
+    repeated = budgets[:, None] * params * (1 - fine) / distinct
+    chances = found.surface(budgets, fine).to_numpy()
+    least = chances[repeated <= most].max()
+    assert least < 0.9
+    assert found.status == status
+    assert (found.cheaper is not None) == is_cheaper
+    if found.likeliest:
+        assert 0.9 > found.likeliest.p_both >= least
+        assert found.epochs > most
+    else:
+        assert found.epochs <= most
+
+
+def test_a_refused_plan_with_repeated_data_says_how_likely_the_nearer_ones_are():
+    asked = LIMITS | {"max_forgetting": 0.035, "baseline": BASE, "unique_tokens": 1.9e10}
+    says = r"no plan within the evidence: P\(both\) is at most 0\.[1-8]\d* there\. Beyond it"
+    refused(bl.TableError, says, plan, **repeating(), **asked)
+
+
 # -- baselines ------------------------------------------------------------------------------------
 
 
