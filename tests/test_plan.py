@@ -335,12 +335,14 @@ def test_baselines_are_measured_with_or_without_an_error(fits, found):
     assert "with sd 0.01" in unsure.baseline
 
 
-def test_baseline_of_a_numbered_base_on_the_domain_of_the_source(fits):
+@pytest.mark.parametrize(("column", "own"), [("domain", "english_arabic"), ("role", "source")])
+def test_baseline_of_a_numbered_base_on_the_domain_of_the_source(fits, column, own):
     table = fits["source"].table
     rows = pd.concat([table.frame, table.baselines], ignore_index=True)
     rows["base"] = rows.groupby(["params", "ptpp"]).ngroup().astype(float)
     rows.loc[0, "base"] = np.nan
-    other = rows[rows["tokens"] == 0].assign(domain="greek", loss=9.0)
+    rows = rows.drop(columns="domain").assign(**{column: own})
+    other = rows[rows["tokens"] == 0].assign(**{column: "target"}, loss=9.0)
 
     def plan_with(parts):
         read = bl.from_frame(pd.concat(parts))
