@@ -237,13 +237,14 @@ sizes = st.floats(1e6, 1e13)
     replay=st.floats(0, 0.95),
     rate=st.floats(0.1, 300),
     falls=st.floats(0, 1),
+    unit=st.sampled_from([1.0, 1e6, 1e9]),
 )
 @few
-def test_worth_of_tokens(tokens, unique, replay, rate, falls):
+def test_worth_of_tokens(tokens, unique, replay, rate, falls, unit):
     row = {"params": [1e8], "tokens": [tokens], "replay": [replay], "unique_tokens": [unique]}
-    law = load_law("dcpt").taking(Repetition)
+    law = replace(load_law("dcpt").taking(Repetition), token_unit=unit)
     x = law.covariates(pd.DataFrame(row))
-    found = np.exp(law.effective({"R_D": rate, "R_D_N": falls}, x)["tokens"])[0]
+    found = unit * np.exp(law.effective({"R_D": rate, "R_D_N": falls}, x)["tokens"])[0]
     # Of 20 new tokens per parameter the rate is R_D.
     distinct = min(unique / (1 - replay), tokens)
     rate *= (distinct / 2e9) ** falls

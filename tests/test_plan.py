@@ -11,6 +11,7 @@ import pytest
 import bayeslaw as bl
 from bayeslaw import BayeslawError, PointFit, Pool, grid, load_law, plan, simulate
 from bayeslaw.common.formatting import certain
+from bayeslaw.laws.steps import Repetition
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.simulation.worlds import true_fits
 from bayeslaw.tables.hull import evidence
@@ -245,9 +246,18 @@ def test_papers_plan_from_the_true_laws_in_any_unit_of_tokens(unit):
     rest = p["E"] + p["A"] / 8.1e9 ** p["alpha"] + p["F"] / 279 ** p["eta"]
     rest += p["C"] / (0.9 + law.epsilon) ** p["gamma"]
     tokens = own * (p["B"] * 0.9 ** p["nu"] / (1.8 - rest)) ** (1 / beta)
-    loose = LIMITS | {"max_forgetting": 0.9, "replay_grid": [0.9]}
-    found = plan(**accepted(target=target, source=source), **loose, baseline=BASE)
+    loose = LIMITS | {"max_forgetting": 0.9, "replay_grid": [0.9], "baseline": BASE}
+    found = plan(**accepted(target=target, source=source), **loose)
     assert found.tokens == pytest.approx(tokens, rel=1e-9)
+    # Where they repeat, more are worth as many.
+    p, law = target.parameters | {"R_D": 15.0, "R_D_N": 0.5}, law.taking(Repetition)
+    unique = tokens / 4
+    rate = 15.0 * (unique / (20 * 8.1e9)) ** 0.5
+    seen = unique * (1 - rate * np.log(1 - (tokens / unique - 1) / rate))
+    repeated = replace(target, law=law, parameters=p)
+    found = plan(**accepted(target=repeated, source=source), **loose, unique_tokens=0.1 * unique)
+    assert seen > 1.05 * tokens
+    assert found.tokens == pytest.approx(seen, rel=1e-9)
 
 
 def test_replay_is_searched_where_both_fits_have_rows_unless_asked(fits):
