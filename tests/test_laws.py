@@ -481,11 +481,15 @@ def test_transfer_by_hand(role):
     assert other.identity == law.identity
 
 
-def test_shares_of_start_and_core_are_derivatives_by_their_logs():
-    law = FromBase().apply(transfer().taking(Offset))
-    rows = exact_transfer().frame.assign(annealed=np.arange(len(exact_transfer())) % 2)
+@pytest.mark.parametrize("role", ["target", "source"])
+def test_shares_of_start_and_core_are_derivatives_by_their_logs(role):
+    """The start loss of a source has risen at once, by c in log where no text is its own."""
+    law = FromBase().apply(transfer(role).taking(Offset))
+    rows = exact_transfer(role).frame
+    rows = rows.assign(annealed=np.arange(len(rows)) % 2)
     x, at = law.covariates(rows), law.reference_point(rows)
-    p = TRANSFER | dict.fromkeys(law.step(Offset).parameters, 0.01)
+    p = RISING if role == "source" else TRANSFER
+    p = p | dict.fromkeys(law.step(Offset).parameters, 0.01)
     p = law.amounts(law.to_reference(p | dict.fromkeys(law.discrepancy_parameters, 0.0), at), at)
     _, shares = law.stated(p, x, at, np)
     log_left = np.log(law.step(Departure).remaining(p, x, np))
