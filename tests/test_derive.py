@@ -13,6 +13,7 @@ import bayeslaw as bl
 from bayeslaw import derive
 from bayeslaw.derive.derived import derived
 from bayeslaw.derive.downstream import curves
+from bayeslaw.derive.optimum import Budgets
 from bayeslaw.inference.pools import pair_draws
 from bayeslaw.model.spec import make_spec
 from bayeslaw.tables.hull import MEASURED_DECADES
@@ -234,6 +235,23 @@ def test_walking_exponents_reach_a_loss_at_its_flops_and_not_before():
         loss = derive.compute_optimal(few, near, drift=True).draws.loss
         assert loss.values[draw, -1] == pytest.approx(target, rel=1e-5)
         assert (loss.values[draw, :-1] > target).all()
+
+
+def test_flops_of_a_draw_do_not_depend_on_those_of_others():
+    """Where a loss is reached between two budgets of the search and lost again, as alone."""
+
+    def losses(rows):
+        log_flops = np.log(6 * rows.frame["params"] * rows.frame["tokens"]).to_numpy() - 40
+        early = 5 - log_flops  # the target 3 is reached at 2
+        dips = 10 - log_flops - 4 * np.exp(-(((log_flops - 3.5) / 0.2) ** 2))  # at 3.5, and from 7
+        return np.array([early, dips])
+
+    def reached(draws):
+        search = Budgets(PLAIN, lambda rows: losses(rows)[draws], (19.0, 21.0), {})
+        return np.log(search.flops_to([3.0], (np.exp(40.0), np.exp(50.0)))[0][:, 0]) - 40
+
+    assert reached([0, 1]) == pytest.approx([2.0, 7.0], abs=0.02)
+    assert reached([1]) == pytest.approx([7.0], abs=0.02)
 
 
 def test_multipliers_of_recipes_with_smaller_coefficients():

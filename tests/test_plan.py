@@ -14,7 +14,7 @@ from bayeslaw.common.formatting import certain
 from bayeslaw.laws.steps import Repetition
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.simulation.worlds import true_fits
-from bayeslaw.tables.hull import evidence
+from bayeslaw.tables.hull import MEASURED_DECADES, evidence
 from tests import posteriors, support
 from tests.posteriors import BASE, LIMITS, WORLD, adapted, both, drawn, of_role, posterior, silent
 from tests.support import CHINCHILLA, DESIGN, ROOT, STATED, TRANSFER, exact_transfer, refused, saved
@@ -176,6 +176,18 @@ def test_plans_are_the_smallest_of_brute_force(fits, asked):
     target, source = made(asked, seed=1), of_role(made(asked, seed=2), "source")
     run, _ = around_the_rows(target)
     return is_the_smallest(planned(target, source, run, np.linspace(0.05, 0.95, 10)))
+
+
+@pytest.mark.parametrize("params", [1e8, 1.2e10])
+def test_budgets_are_searched_as_far_below_those_of_the_rows_as_forecasts_are_made(fits, params):
+    """Of a smaller model below the tokens per parameter of the rows, of a larger their tokens."""
+    rows = fits["target"].table.frame
+    least = (rows["tokens"] / np.maximum(rows["params"], params)).min()
+    least /= 10 ** (2 * MEASURED_DECADES["tokens"])
+    loose = LIMITS | {"params": params, "max_loss": 100.0, "max_forgetting": 1.0}
+    found = plan(**fits, **loose, baseline=BASE)
+    assert found.lattice()[0][0] == pytest.approx(least)
+    assert found.cheaper.atpp == pytest.approx(least, rel=1e-6)
 
 
 def test_a_plan_is_the_smallest_at_which_enough_draws_meet_all_limits(fits, found):
@@ -404,6 +416,16 @@ def test_a_fitted_base_has_its_posterior_and_a_new_one_is_drawn():
     assert new.std() == pytest.approx(TAU, rel=0.15)
     # New groups are drawn apart in each domain.
     assert np.corrcoef(new, other)[0, 1] == pytest.approx(0, abs=0.15)
+
+
+def test_a_new_base_is_drawn_with_the_scale_of_each_draw():
+    fit = labelled("french")
+    small = np.arange(400).reshape(4, 100) % 2 == 0
+    tau = np.where(small, TAU / 10, TAU)
+    fit = replace(fit, draws=fit.draws.assign(tau_base=(("chain", "draw"), tau)))
+    _, (new, _) = of_base(fit, base="new")
+    for some, scale in ((small, TAU / 10), (~small, TAU)):
+        assert new[some.ravel()].std() == pytest.approx(scale, rel=0.15)
 
 
 def test_the_base_is_the_only_one_of_its_model_and_stage():
