@@ -735,5 +735,8 @@ def test_mistakes_about_a_plan_are_told(found):
         (lambda: found.within(tokens=0), "positive cap"),
         (lambda: found.at(atpp=0, replay=0.3), "atpp=0: give a positive number"),
         (lambda: found.at(atpp=5, replay=1.3), "replay ratios lie in"),
+        (lambda: found.frontier([0.5, 90]), "confidence=90 is not between 0 and 1; 0.9 is 90 %"),
+        (lambda: found.frontier([np.nan]), "confidence=nan is not between"),
+        (lambda: found.frontier([0]), "confidence=0 is not between"),
     ):
         refused(BayeslawError, says, call)

@@ -176,8 +176,9 @@ class Problem:
 
     def rank(self, confidence: float | None = None) -> int:
         """Smallest number of draws whose fraction is at least a confidence."""
+        share = self.confidence if confidence is None else confidence
         # The small number keeps .9 of 10 draws at 9 despite rounding.
-        return max(1, math.ceil(((confidence or self.confidence) - 1e-9) * self.draws))
+        return max(1, math.ceil((share - 1e-9) * self.draws))
 
     def scaled(
         self, max_loss: float = 1.0, max_forgetting: float = 1.0, baseline: float = 1.0

@@ -71,6 +71,11 @@ def check_limits(
                 f"max_forgetting={rise:g}: give a fraction, not a percentage; {rise / 100:g} "
                 f"allows a rise of {rise:g} %. Limits in nats need relative=False (--absolute)."
             )
+    check_confidence(confidence)
+
+
+def check_confidence(confidence: float) -> None:
+    """Raise `BayeslawError` unless it is a probability between 0 and 1."""
     if not 0 < confidence < 1:
         raise BayeslawError(f"confidence={confidence:g} is not between 0 and 1; 0.9 is 90 %.")
 
