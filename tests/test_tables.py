@@ -465,7 +465,10 @@ WRITE = ": write comparisons, such as ptpp <= 31 and domain"
     [
         ("parms > 1", "unknown column 'parms'; did you mean 'params'"),
         ("ptpp > 1000", r"no row satisfies 'ptpp > 1000' .4 rows."),
-        *[(q, WRITE) for q in ("ptpp <= 31 and", "ptpp = 31", "if ptpp", "(ptpp > 3", "loss")],
+        *[(q, WRITE) for q in ("ptpp <= 31 and", "ptpp = 31", "if ptpp", "(ptpp > 3", "loss",
+            # text as long as a memory holds
+            "loss == 'a' * 200000000", "loss == ('a' or 'b') * 200000000",
+            "loss == '%0200000000d' % 5", "loss in ['a' * 200000000]")],
         # Also those that would reach the file system.
         *[(q, "table: ") for q in (
             "", "nonsense > 3", "loss.max()", "True", "x = loss", "ptpp > 'a'",
