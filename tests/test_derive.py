@@ -13,10 +13,11 @@ import bayeslaw as bl
 from bayeslaw import derive
 from bayeslaw.derive.derived import derived
 from bayeslaw.derive.downstream import curves
+from bayeslaw.derive.optimum import Budgets
 from bayeslaw.inference.pools import pair_draws
 from bayeslaw.model.spec import make_spec
 from bayeslaw.tables.hull import MEASURED_DECADES
-from tests.posteriors import GOOD, adapted
+from tests.posteriors import GOOD, adapted, drawn
 from tests.support import CHINCHILLA, refused, saved
 
 beyond = pytest.mark.filterwarnings("ignore:No evidence:bayeslaw.TableWarning")
@@ -236,6 +237,23 @@ def test_walking_exponents_reach_a_loss_at_its_flops_and_not_before():
         assert (loss.values[draw, :-1] > target).all()
 
 
+def test_flops_of_a_draw_do_not_depend_on_those_of_others():
+    """Where a loss is reached between two budgets of the search and lost again, as alone."""
+
+    def losses(rows):
+        log_flops = np.log(6 * rows.frame["params"] * rows.frame["tokens"]).to_numpy() - 40
+        early = 5 - log_flops  # the target 3 is reached at 2
+        dips = 10 - log_flops - 4 * np.exp(-(((log_flops - 3.5) / 0.2) ** 2))  # at 3.5, and from 7
+        return np.array([early, dips])
+
+    def reached(draws):
+        search = Budgets(PLAIN, lambda rows: losses(rows)[draws], (19.0, 21.0), {})
+        return np.log(search.flops_to([3.0], (np.exp(40.0), np.exp(50.0)))[0][:, 0]) - 40
+
+    assert reached([0, 1]) == pytest.approx([2.0, 7.0], abs=0.02)
+    assert reached([1]) == pytest.approx([7.0], abs=0.02)
+
+
 def test_multipliers_of_recipes_with_smaller_coefficients():
     other = known(**CHINCHILLA | {"E": [1.7, 2.4, 1.7, 2.4]})
     better = known(**CHINCHILLA | {"E": [1.7, 1.7, 2.4, 2.4], "A": 300.0, "B": 300.0})
@@ -282,6 +300,30 @@ def test_exponents_of_the_plain_law():
     for name, values in expected.items():
         assert found.draws[name].values == pytest.approx(values, rel=1e-6)
     assert list(found.cases) == ["params", "tokens"]
+
+
+@beyond
+def test_exponents_where_data_repeat_count_what_the_tokens_are_worth():
+    table = bl.from_frame(PLAIN.table.frame.assign(unique_tokens=2e9), "repeated")
+    fit = drawn("chinchilla", table, CHINCHILLA | {"R_D": 8.0, "R_D_N": 0.3})
+    p = {name: value.values.ravel() for name, value in fit.paper.items()}
+    times = np.array([1, 4, 16])
+    rows = pd.DataFrame({"params": 1e9, "tokens": 2e9 * times, "unique_tokens": 2e9})
+    found = derive.local_exponents(fit, rows)
+    assert found.cases["unique_tokens"].tolist() == [2e9] * 3
+    for k, epochs in enumerate(times[1:], 1):
+        rate = p["R_D"] * (2e9 / 20e9) ** p["R_D_N"]
+        left = np.exp(-(epochs - 1) / rate)
+        worth = 1 + rate * (1 - left)
+        exponent = p["beta"] * epochs * left / worth
+        assert found.draws["beta"].values[:, k] == pytest.approx(exponent, rel=1e-6)
+        share = p["B"] * (2e9 * worth) ** -p["beta"]
+        rest = p["A"] * 1e9 ** -p["alpha"]
+        reducible = exponent * share / (share + rest)
+        assert found.draws["reducible_D"].values[:, k] == pytest.approx(reducible, rel=1e-6)
+    assert found.draws["alpha"].values == pytest.approx(p["alpha"][:, None] + 0 * times)
+    far = rows.assign(tokens=1e11, unique_tokens=1e8)
+    assert "decades of epochs" in str(derive.local_exponents(fit, far))
 
 
 def slopes(fit, rows, column):

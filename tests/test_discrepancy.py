@@ -39,9 +39,10 @@ def test_curvature_by_hand():
     assert law.loss(p | c, x, at) == pytest.approx(loss * math.exp(bent), rel=1e-14)
 
 
-@pytest.mark.parametrize(("epochs", "crossed"), [(4.0, 2), (16.0, 0)])
+@pytest.mark.parametrize(("epochs", "crossed"), [(4.0, 2), (16.0, 0), ([1.0, 16.0], 0)])
 def test_exponents_walk_along_the_other_covariate_unless_data_repeat_often(epochs, crossed):
     frame = small().frame
+    epochs = np.resize(epochs, len(frame))
     table = bl.from_frame(frame.assign(unique_tokens=frame["tokens"] / epochs))
     for discrepancy in ("auto", "walk", "trend"):
         spec = specify("chinchilla", table, make_settings({"discrepancy": discrepancy}, 0))

@@ -11,15 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.mathtext import MathTextParser
+from scipy.optimize import curve_fit
 
 import bayeslaw as bl
 from bayeslaw import TableError, fit_huber, grid, load_law
 from bayeslaw.common.files import models_dir
-from bayeslaw.huber.bases import base_table
+from bayeslaw.huber.bases import base_table, fit_bases
 from bayeslaw.laws.deviations import CORE, START
 from bayeslaw.laws.law import REPLAY_CLIP
 from bayeslaw.laws.lawfiles import restored_law, stored_law
-from bayeslaw.laws.steps import Departure, Offset, Repetition, Tuning
+from bayeslaw.laws.steps import (
+    Departure,
+    Offset,
+    Repetition,
+    Tuning,
+    log_slopes,
+    total_tokens,
+)
 from bayeslaw.laws.terms import ORIGIN, Term
 from bayeslaw.model.discrepancy import Adaptation, Curvature, FromBase
 from bayeslaw.model.training import for_columns, for_table
@@ -237,13 +245,14 @@ sizes = st.floats(1e6, 1e13)
     replay=st.floats(0, 0.95),
     rate=st.floats(0.1, 300),
     falls=st.floats(0, 1),
+    unit=st.sampled_from([1.0, 1e6, 1e9]),
 )
 @few
-def test_worth_of_tokens(tokens, unique, replay, rate, falls):
+def test_worth_of_tokens(tokens, unique, replay, rate, falls, unit):
     row = {"params": [1e8], "tokens": [tokens], "replay": [replay], "unique_tokens": [unique]}
-    law = load_law("dcpt").taking(Repetition)
+    law = replace(load_law("dcpt").taking(Repetition), token_unit=unit)
     x = law.covariates(pd.DataFrame(row))
-    found = np.exp(law.effective({"R_D": rate, "R_D_N": falls}, x)["tokens"])[0]
+    found = unit * np.exp(law.effective({"R_D": rate, "R_D_N": falls}, x)["tokens"])[0]
     # Of 20 new tokens per parameter the rate is R_D.
     distinct = min(unique / (1 - replay), tokens)
     rate *= (distinct / 2e9) ** falls
@@ -307,6 +316,19 @@ def test_more_epochs_than_were_fitted_are_an_extrapolation():
     assert "beyond_epochs" not in bl.locate(rows, far[["params"]])
     _, words = evidence(located, ("params", "tokens"))
     assert "0.3 decades of epochs (bands were tested to 0.15)" in words
+
+
+def test_fewer_epochs_than_were_fitted_are_none_beyond():
+    """They are nearer to new data; and so are rows with more distinct tokens than they saw."""
+    rows = grid(params=[1e8, 1e9], tokens=[1e9, 1.6e10])
+    for times in ([4, 8, 16, 4], [8], [0.1], [0.1, 0.1, 0.1, 1]):
+        seen = rows.assign(unique_tokens=rows["tokens"] / np.resize(times, 4))
+        for fewer in (0.01, 0.5, 1.0):
+            asked = rows.assign(unique_tokens=rows["tokens"] / fewer)
+            located = bl.locate(seen, asked)
+            assert located["beyond_epochs"].tolist() == [0] * 4
+            assert (located["position"] == "interpolation").all()
+    assert bl.locate(seen, rows)["beyond_epochs"].tolist() == [0] * 4  # that repeat nothing
 
 
 def test_at_its_bound_of_zero_only_the_first_epoch_counts():
@@ -480,11 +502,15 @@ def test_transfer_by_hand(role):
     assert other.identity == law.identity
 
 
-def test_shares_of_start_and_core_are_derivatives_by_their_logs():
-    law = FromBase().apply(transfer().taking(Offset))
-    rows = exact_transfer().frame.assign(annealed=np.arange(len(exact_transfer())) % 2)
+@pytest.mark.parametrize("role", ["target", "source"])
+def test_shares_of_start_and_core_are_derivatives_by_their_logs(role):
+    """The start loss of a source has risen at once, by c in log where no text is its own."""
+    law = FromBase().apply(transfer(role).taking(Offset))
+    rows = exact_transfer(role).frame
+    rows = rows.assign(annealed=np.arange(len(rows)) % 2)
     x, at = law.covariates(rows), law.reference_point(rows)
-    p = TRANSFER | dict.fromkeys(law.step(Offset).parameters, 0.01)
+    p = RISING if role == "source" else TRANSFER
+    p = p | dict.fromkeys(law.step(Offset).parameters, 0.01)
     p = law.amounts(law.to_reference(p | dict.fromkeys(law.discrepancy_parameters, 0.0), at), at)
     _, shares = law.stated(p, x, at, np)
     log_left = np.log(law.step(Departure).remaining(p, x, np))
@@ -574,6 +600,33 @@ def test_which_bases_are_known():
     drawn = bases.draws(pd.concat([ahead, ahead], ignore_index=True), 5, [0])
     assert len(np.unique(drawn[0].round(12), axis=1).T) == 4
     np.testing.assert_array_equal(drawn[..., :4], drawn[..., 4:])  # rows of one N and P start alike
+
+
+def test_errors_and_spread_of_ten_bases_are_those_of_least_squares():
+    """With five parameters, of ten bases five degrees of freedom are left."""
+    rng, frame = np.random.default_rng(1), grid(params=[1e8, 3e8, 1e9, 3e9, 1e10], ptpp=[15, 60])
+    n, d = frame["params"].to_numpy(), (frame["params"] * frame["ptpp"]).to_numpy()
+    exact = np.log(1.5 + 90 / n**0.3 + 300 / d**0.33)
+    noise = 0.001 * rng.standard_normal((2, 10))  # far below the Huber threshold
+    logs = dict(zip(("start_loss", "base_loss"), exact + noise, strict=True))
+    frame = frame.assign(base=list("abcdefghij"), **{c: np.exp(v) for c, v in logs.items()})
+    bases = fit_bases(frame, "ten bases")
+
+    def log_loss(_, e, a, alpha, b, beta):
+        return np.log(np.exp(e) + np.exp(a) / n**alpha + np.exp(b) / d**beta)
+
+    start, residuals = [np.log(1.5), np.log(90), 0.3, np.log(300), 0.33], {}
+    new = grid(params=3e10, ptpp=[15, 60])
+    slopes = log_slopes(bases.law, bases.parameters["base_loss"], total_tokens(new))
+    for column, measured in logs.items():
+        best, errors = curve_fit(log_loss, n, measured, start, xtol=1e-12, ftol=1e-12)
+        residuals[column] = measured - log_loss(n, *best)
+        by_log = np.array([np.exp(best[0]), np.exp(best[1]), 1.0, np.exp(best[3]), 1.0])
+        own = slopes * by_log[:, None]
+        found = slopes.T @ np.array(bases.errors[column]) @ slopes
+        np.testing.assert_allclose(found, own.T @ errors @ own, rtol=0.01)
+    both = np.array([residuals[c] for c in logs])
+    np.testing.assert_allclose(bases.spread, both @ both.T / 5, rtol=1e-3)
 
 
 def test_losses_of_new_bases_are_drawn_with_the_errors_of_their_law():

@@ -187,8 +187,10 @@ def forecast(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
     reverse = rows[::-1].reset_index(drop=True)
     if isinstance(fit, bl.PointFit):
         np.testing.assert_allclose(fit.predict(reverse)[::-1], fit.predict(rows), rtol=1e-12)
+        np.testing.assert_array_equal(fit.losses(rows)[0], fit.predict(rows))
         return fit.predict(rows)
     drawn, latent = fit.forecast(rows, seed=3), fit.latent(rows)
+    np.testing.assert_array_equal(fit.losses(rows), latent)
     assert np.isfinite(drawn.samples).all()
     shown = fit.forecast(rows, kind="latent")
     if isinstance(fit, bl.Pool):  # a forecast takes other draws of its members than `latent`

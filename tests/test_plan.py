@@ -11,9 +11,10 @@ import pytest
 import bayeslaw as bl
 from bayeslaw import BayeslawError, PointFit, Pool, grid, load_law, plan, simulate
 from bayeslaw.common.formatting import certain
+from bayeslaw.laws.steps import Repetition
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.simulation.worlds import true_fits
-from bayeslaw.tables.hull import evidence
+from bayeslaw.tables.hull import MEASURED_DECADES, evidence
 from tests import posteriors, support
 from tests.posteriors import BASE, LIMITS, WORLD, adapted, both, drawn, of_role, posterior, silent
 from tests.support import CHINCHILLA, DESIGN, ROOT, STATED, TRANSFER, exact_transfer, refused, saved
@@ -177,6 +178,18 @@ def test_plans_are_the_smallest_of_brute_force(fits, asked):
     return is_the_smallest(planned(target, source, run, np.linspace(0.05, 0.95, 10)))
 
 
+@pytest.mark.parametrize("params", [1e8, 1.2e10])
+def test_budgets_are_searched_as_far_below_those_of_the_rows_as_forecasts_are_made(fits, params):
+    """Of a smaller model below the tokens per parameter of the rows, of a larger their tokens."""
+    rows = fits["target"].table.frame
+    least = (rows["tokens"] / np.maximum(rows["params"], params)).min()
+    least /= 10 ** (2 * MEASURED_DECADES["tokens"])
+    loose = LIMITS | {"params": params, "max_loss": 100.0, "max_forgetting": 1.0}
+    found = plan(**fits, **loose, baseline=BASE)
+    assert found.lattice()[0][0] == pytest.approx(least)
+    assert found.cheaper.atpp == pytest.approx(least, rel=1e-6)
+
+
 def test_a_plan_is_the_smallest_at_which_enough_draws_meet_all_limits(fits, found):
     target, source = losses(fits, found.tokens, found.replay)
     one, other = target <= 1.8, source <= 1.02 * BASE
@@ -245,9 +258,18 @@ def test_papers_plan_from_the_true_laws_in_any_unit_of_tokens(unit):
     rest = p["E"] + p["A"] / 8.1e9 ** p["alpha"] + p["F"] / 279 ** p["eta"]
     rest += p["C"] / (0.9 + law.epsilon) ** p["gamma"]
     tokens = own * (p["B"] * 0.9 ** p["nu"] / (1.8 - rest)) ** (1 / beta)
-    loose = LIMITS | {"max_forgetting": 0.9, "replay_grid": [0.9]}
-    found = plan(**accepted(target=target, source=source), **loose, baseline=BASE)
+    loose = LIMITS | {"max_forgetting": 0.9, "replay_grid": [0.9], "baseline": BASE}
+    found = plan(**accepted(target=target, source=source), **loose)
     assert found.tokens == pytest.approx(tokens, rel=1e-9)
+    # Where they repeat, more are worth as many.
+    p, law = target.parameters | {"R_D": 15.0, "R_D_N": 0.5}, law.taking(Repetition)
+    unique = tokens / 4
+    rate = 15.0 * (unique / (20 * 8.1e9)) ** 0.5
+    seen = unique * (1 - rate * np.log(1 - (tokens / unique - 1) / rate))
+    repeated = replace(target, law=law, parameters=p)
+    found = plan(**accepted(target=repeated, source=source), **loose, unique_tokens=0.1 * unique)
+    assert seen > 1.05 * tokens
+    assert found.tokens == pytest.approx(seen, rel=1e-9)
 
 
 def test_replay_is_searched_where_both_fits_have_rows_unless_asked(fits):
@@ -264,6 +286,57 @@ def test_replay_is_searched_where_both_fits_have_rows_unless_asked(fits):
     assert free.replay > high
     assert free.atpp < found.atpp
     assert "fitted replay ratio" not in str(free)
+
+
+def repeating():
+    """Fits of which the target's rows have up to two epochs of its new data."""
+    table = posterior("french").table
+    distinct = table.frame.eval("tokens * (1 - replay)") / np.resize([1.0, 2.0], len(table))
+    table = bl.from_frame(table.frame.assign(unique_tokens=distinct), "french")
+    truth = WORLD.truth["french"] | {"R_D": 15.0, "R_D_N": 0.3}
+    target = drawn(WORLD.laws["french"], table, truth, seed=1, sigma=WORLD.sigma["french"])
+    return {"target": target, "source": posterior(WORLD.source, draws=100)}
+
+
+@pytest.mark.parametrize("ratios", [None, np.linspace(0.3, 0.5, 5)])
+@pytest.mark.parametrize(
+    ("fresh", "status", "is_cheaper"),
+    [
+        (9.5, "feasible, beyond the evidence", False),
+        (9.8, "feasible", True),  # in a window of few ratios
+        (10.0, "feasible", True),
+        (12.0, "feasible", False),
+    ],
+)
+def test_a_plan_with_repeated_data_is_the_smallest_with_measured_epochs(
+    ratios, fresh, status, is_cheaper
+):
+    """Bands were measured up to 1.4 times the fitted epochs, two here."""
+    params, most = LIMITS["params"], 2 * 10**0.15
+    distinct = fresh * params / most  # so that a plan has at most `fresh` new tokens a parameter
+    asked = LIMITS | {"max_forgetting": 0.035, "baseline": BASE, "replay_grid": ratios}
+    found = plan(**repeating(), **asked, unique_tokens=distinct)
+    budgets = np.geomspace(found.atpp / 2, 0.999 * found.atpp, 100)
+    if status != "feasible":
+        budgets = np.geomspace(1, 100, 100)
+    fine = np.linspace(0.1 if ratios is None else 0.3, 0.5, 401)
+    repeated = budgets[:, None] * params * (1 - fine) / distinct
+    chances = found.surface(budgets, fine).to_numpy()
+    least = chances[repeated <= most].max()
+    assert least < 0.9
+    assert found.status == status
+    assert (found.cheaper is not None) == is_cheaper
+    if found.likeliest:
+        assert 0.9 > found.likeliest.p_both >= least
+        assert found.epochs > most
+    else:
+        assert found.epochs <= most
+
+
+def test_a_refused_plan_with_repeated_data_says_how_likely_the_nearer_ones_are():
+    asked = LIMITS | {"max_forgetting": 0.035, "baseline": BASE, "unique_tokens": 1.9e10}
+    says = r"no plan within the evidence: P\(both\) is at most 0\.[1-8]\d* there\. Beyond it"
+    refused(bl.TableError, says, plan, **repeating(), **asked)
 
 
 # -- baselines ------------------------------------------------------------------------------------
@@ -284,12 +357,14 @@ def test_baselines_are_measured_with_or_without_an_error(fits, found):
     assert "with sd 0.01" in unsure.baseline
 
 
-def test_baseline_of_a_numbered_base_on_the_domain_of_the_source(fits):
+@pytest.mark.parametrize(("column", "own"), [("domain", "english_arabic"), ("role", "source")])
+def test_baseline_of_a_numbered_base_on_the_domain_of_the_source(fits, column, own):
     table = fits["source"].table
     rows = pd.concat([table.frame, table.baselines], ignore_index=True)
     rows["base"] = rows.groupby(["params", "ptpp"]).ngroup().astype(float)
     rows.loc[0, "base"] = np.nan
-    other = rows[rows["tokens"] == 0].assign(domain="greek", loss=9.0)
+    rows = rows.drop(columns="domain").assign(**{column: own})
+    other = rows[rows["tokens"] == 0].assign(**{column: "target"}, loss=9.0)
 
     def plan_with(parts):
         read = bl.from_frame(pd.concat(parts))
@@ -341,6 +416,16 @@ def test_a_fitted_base_has_its_posterior_and_a_new_one_is_drawn():
     assert new.std() == pytest.approx(TAU, rel=0.15)
     # New groups are drawn apart in each domain.
     assert np.corrcoef(new, other)[0, 1] == pytest.approx(0, abs=0.15)
+
+
+def test_a_new_base_is_drawn_with_the_scale_of_each_draw():
+    fit = labelled("french")
+    small = np.arange(400).reshape(4, 100) % 2 == 0
+    tau = np.where(small, TAU / 10, TAU)
+    fit = replace(fit, draws=fit.draws.assign(tau_base=(("chain", "draw"), tau)))
+    _, (new, _) = of_base(fit, base="new")
+    for some, scale in ((small, TAU / 10), (~small, TAU)):
+        assert new[some.ravel()].std() == pytest.approx(scale, rel=0.15)
 
 
 def test_the_base_is_the_only_one_of_its_model_and_stage():
@@ -650,5 +735,8 @@ def test_mistakes_about_a_plan_are_told(found):
         (lambda: found.within(tokens=0), "positive cap"),
         (lambda: found.at(atpp=0, replay=0.3), "atpp=0: give a positive number"),
         (lambda: found.at(atpp=5, replay=1.3), "replay ratios lie in"),
+        (lambda: found.frontier([0.5, 90]), "confidence=90 is not between 0 and 1; 0.9 is 90 %"),
+        (lambda: found.frontier([np.nan]), "confidence=nan is not between"),
+        (lambda: found.frontier([0]), "confidence=0 is not between"),
     ):
         refused(BayeslawError, says, call)

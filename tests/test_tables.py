@@ -465,7 +465,10 @@ WRITE = ": write comparisons, such as ptpp <= 31 and domain"
     [
         ("parms > 1", "unknown column 'parms'; did you mean 'params'"),
         ("ptpp > 1000", r"no row satisfies 'ptpp > 1000' .4 rows."),
-        *[(q, WRITE) for q in ("ptpp <= 31 and", "ptpp = 31", "if ptpp", "(ptpp > 3", "loss")],
+        *[(q, WRITE) for q in ("ptpp <= 31 and", "ptpp = 31", "if ptpp", "(ptpp > 3", "loss",
+            # text as long as a memory holds
+            "loss == 'a' * 200000000", "loss == ('a' or 'b') * 200000000",
+            "loss == '%0200000000d' % 5", "loss in ['a' * 200000000]")],
         # Also those that would reach the file system.
         *[(q, "table: ") for q in (
             "", "nonsense > 3", "loss.max()", "True", "x = loss", "ptpp > 'a'",
@@ -532,15 +535,20 @@ def test_bad_splits():
         refused(TableError, says, from_frame(GOOD).split, *queries)
 
 
-def test_baselines_are_those_of_the_domains_of_the_rows():
+@pytest.mark.parametrize("column", ["domain", "role"])
+def test_baselines_are_those_of_the_domains_and_roles_of_the_rows(column):
     rows = pd.concat([GOOD, GOOD.assign(tokens=0.0)]).assign(base=["a", "b", "c", "d"] * 2)
-    french, greek = rows.assign(domain="french"), rows.assign(domain="greek", loss=3.5)
-    table = from_frame(pd.concat([french, greek]))
-    assert table.query("domain == 'french'").baselines["domain"].tolist() == ["french"] * 4
-    assert len(table.query("domain == 'french' and ptpp == 31").baselines) == 2
-    assert table.training("domain == 'greek'").baselines["loss"].tolist() == [3.5] * 4
-    for part, domain in zip(table.split("domain == 'greek'"), ("greek", "french"), strict=True):
-        assert part.baselines["domain"].tolist() == [domain] * 4
+    one, two = "target", "source"
+    parts = rows.assign(**{column: one}), rows.assign(**{column: two}, loss=3.5)
+    table = from_frame(pd.concat(parts))
+    assert table.query(f"{column} == '{one}'").baselines[column].tolist() == [one] * 4
+    assert len(table.query(f"{column} == '{one}' and ptpp == 31").baselines) == 2
+    assert table.training(f"{column} == '{two}'").baselines["loss"].tolist() == [3.5] * 4
+    for part, label in zip(table.split(f"{column} == '{two}'"), (two, one), strict=True):
+        assert part.baselines[column].tolist() == [label] * 4
+    unnamed = table.baselines.assign(**{column: None})
+    table = replace(table, baselines=unnamed)
+    assert len(table.training(f"{column} == '{two}'").baselines) == 8
 
 
 # -- the hull of training rows --------------------------------------------------------------------

@@ -17,7 +17,7 @@ from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.inference.forecast import BAND_LEVELS, band_columns, ends
 from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.laws.steps import Tuning
+from bayeslaw.laws.steps import UNIQUE, Tuning
 from bayeslaw.laws.terms import SYMBOLS, Values
 from bayeslaw.tables.hull import BEYOND_PREFIX, evidence, in_words, locate
 from bayeslaw.tables.reading import write_frame
@@ -55,8 +55,13 @@ type Places = Mapping[str, pd.DataFrame]
 
 def placed(fit: Posterior, rows: pd.DataFrame) -> pd.DataFrame:
     """Where some cases lie beside the rows of a fit, in the covariates of its law."""
-    asked = rows[list(fit.columns)]
+    asked = rows[_read(fit.columns, rows)]
     return locate(fit.table, asked, fit.about).set_index(rows.index) if len(rows) else asked
+
+
+def _read(columns: Iterable[str], rows: pd.DataFrame) -> list[str]:
+    """Covariates of a law, and the distinct tokens of rows that state them."""
+    return [*columns, *rows.columns.intersection([UNIQUE])]
 
 
 def judged(places: Places, *, refuse: bool = False) -> tuple[str, str]:
@@ -306,7 +311,9 @@ def local_exponents(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
             # To first order the deviations of a term are additions to its log.
             added = [d for d in law.deviations if d.of == term.coefficient]
             deviations = sum(d.value(p, law.of_deviations(x), at, np) for d in added)
-            logs[term.leading] = np.asarray(term.log_ratio(p, x, at, np) + deviations)
+            # Of repeated tokens what they are worth, as in the loss.
+            log_ratio = term.log_ratio(p, law.effective(p, x), at, np)
+            logs[term.leading] = np.asarray(log_ratio + deviations)
         return logs
 
     exponents: dict[str, tuple[Floats, str]] = {}
@@ -322,7 +329,7 @@ def local_exponents(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
             totals[f"{name}_{SYMBOLS[along]}"] = slopes[name], "1"
     places = {"": placed(posterior, frame)}
     warn_beyond(places, [posterior])
-    cases = frame[[*law.columns]].reset_index(drop=True)
+    cases = frame[_read(law.columns, frame)].reset_index(drop=True)
     return derived({**exponents, **totals}, cases, [posterior], places=places)
 
 

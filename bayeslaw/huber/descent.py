@@ -20,7 +20,8 @@ from bayeslaw.laws.steps import Coupling
 from bayeslaw.tables.table import LossTable
 
 CAP = 20.0
-"""Exponents without finite bounds are searched up to this; no published one is above 2."""
+"""Exponents without finite bounds are searched up to this, and those that are typically above 1 up
+to as many times that; no published one is above 2."""
 LEAST_COUPLED = 1e-9
 """Least amount of a coupled term, in mean losses: at 0 the loss has no derivative by it."""
 EXPONENTS = 0.02, 2.0
@@ -79,7 +80,10 @@ class Objective:
         low, high = np.array(ends).T
         self.stated: Floats = np.array(ends)[self.linear :].T  # least and most of the exponents
         stated = np.isfinite(self.stated).all(0)
-        cap = np.r_[np.full(self.linear, np.inf), np.where(stated, np.inf, CAP * self.typical)]
+        cap = np.r_[
+            np.full(self.linear, np.inf),
+            np.where(stated, np.inf, CAP * np.maximum(self.typical, 1.0)),
+        ]
         self.low: Floats = np.maximum(low, -cap)
         self.high: Floats = np.minimum(high, cap)
         coupling = law.step(Coupling)

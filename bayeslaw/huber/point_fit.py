@@ -96,9 +96,10 @@ class PointFit(Showing, BaseFit):
         """Nothing: there are no draws that could fail a convergence check."""
         return ()
 
-    def losses(self, rows: Rows, draws: Ints | None = None) -> Floats:
+    def losses(self, rows: Rows | pd.DataFrame, draws: Ints | None = None) -> Floats:
         """Loss per row, nats per token, shape (1, rows): that of the only draw."""
-        losses = np.atleast_2d(self.law.loss(self.parameters, self.law.covariates(rows)))
+        x = self.law.covariates(self._valid(rows))
+        losses = np.atleast_2d(self.law.loss(self.parameters, x))
         return losses if draws is None else losses[draws]
 
     def span(self, table: Rows | pd.DataFrame) -> Floats:

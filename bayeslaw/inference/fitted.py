@@ -88,12 +88,13 @@ class FittedLaw(BaseFit):
         p = self.law.to_paper(q, self.at)
         return xr.Dataset({n: (("chain", "draw"), v) for n, v in p.items()}, self.draws.coords)
 
-    def losses(self, rows: Rows, draws: Ints | None = None) -> Floats:
+    def losses(self, rows: Rows | pd.DataFrame, draws: Ints | None = None) -> Floats:
         """Noise-free loss per draw and row, nats per token, shape (draws, rows).
 
         The law's loss, times the exponential of the random effect of the row's size, if fitted.
-        With `draws` only these are evaluated, in their order.
+        With `draws` only these are evaluated, in their order. A frame is checked as by `rows`.
         """
+        rows = self._valid(rows)
         # Sizes alone: the effects of a base and a run belong to a measurement.
         frame = self.law.at_held(rows.frame)
         of_sizes = effects.latent_effects(self.draws, self.spec.effects, frame)

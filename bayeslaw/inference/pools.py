@@ -170,7 +170,8 @@ class Pool(Showing, BaseFit):
             places = np.flatnonzero(owner[wanted] == k)
             yield fit, draw[wanted[places]], places
 
-    def losses(self, rows: Rows, draws: Ints | None = None) -> Floats:
+    def losses(self, rows: Rows | pd.DataFrame, draws: Ints | None = None) -> Floats:
+        rows = self._valid(rows)
         losses = np.empty((self.count if draws is None else len(draws), len(rows)))
         for fit, of_member, places in self.by_member(draws):
             losses[places] = fit.losses(rows, of_member)

@@ -41,11 +41,15 @@ class BaseFit(ABC):
         """Number of draws."""
 
     @abstractmethod
-    def losses(self, rows: Rows, draws: Ints | None = None) -> Floats:
+    def losses(self, rows: Rows | pd.DataFrame, draws: Ints | None = None) -> Floats:
         """Noise-free loss per draw and row, nats per token, shape (draws, rows).
 
-        With `draws` only these are evaluated, in their order.
+        With `draws` only these are evaluated, in their order. A frame is checked as by `rows`.
         """
+
+    def _valid(self, rows: Rows | pd.DataFrame) -> Rows:
+        """Rows that were checked as they are, so that none is checked twice; a frame, checked."""
+        return rows if isinstance(rows, Rows) else self.rows(rows)
 
     @abstractmethod
     def require_converged(self) -> tuple[str, ...]:

@@ -491,7 +491,7 @@ class Law:
     def effective[A: Array](self, p: Values, x: Named[A], xp: Namespace = np) -> Named[A]:
         """The covariates as floor and terms count them, such as repeated tokens by their worth."""
         for step in self.steps:
-            x = step.effective(p, x, xp)
+            x = step.effective(p, x, xp, self.token_unit)
         return x
 
     def of_deviations[A: Array](self, x: Named[A], xp: Namespace = np) -> dict[str, A]:

@@ -193,7 +193,9 @@ class Step(ABC):
         """Covariates beside those of the terms, each of shape (rows,)."""
         return {}
 
-    def effective[A: Array](self, p: Values, x: Named[A], xp: Namespace) -> Named[A]:
+    def effective[A: Array](
+        self, p: Values, x: Named[A], xp: Namespace, token_unit: float = 1.0
+    ) -> Named[A]:
         """Covariates as floor and terms count them."""
         return x
 
@@ -519,14 +521,17 @@ class Repetition(Step):
             unique = np.log(frame[UNIQUE].to_numpy(float) / token_unit) - np.log1p(-replay)
         return {"unique": unique}
 
-    def effective[A: Array](self, p: Values, x: Named[A], xp: Namespace) -> Named[A]:
+    def effective[A: Array](
+        self, p: Values, x: Named[A], xp: Namespace, token_unit: float = 1.0
+    ) -> Named[A]:
         if "unique" not in x:
             return x
         unique = xp.minimum(x["unique"], x["tokens"])
         again = xp.exp(x["tokens"] - unique) - 1
         rate = p[REPEATS]
         if self.falls:
-            size = x["params"] - unique + math.log(TOKENS_PER_PARAM)
+            # N counts parameters, U the law's units of tokens.
+            size = x["params"] - unique + math.log(TOKENS_PER_PARAM / token_unit)
             rate = rate * xp.exp(-p[REPEATS_FALL] * size)
         rate = rate + LEAST_REPEATS
         tokens = unique + xp.log1p(rate * (1 - xp.exp(-again / rate)))

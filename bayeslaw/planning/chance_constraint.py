@@ -31,11 +31,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy.interpolate import RegularGridInterpolator
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.inference.pools import Fit
-from bayeslaw.planning.planned_run import Domain
+from bayeslaw.planning.planned_run import Domain, Farness
 from bayeslaw.tables.hull import MEASURED_DECADES, TOO_FAR
 
 NAMES = ("target", "forgetting")
@@ -144,9 +143,8 @@ class Problem:
         Probability with which all limits must hold.
     measured : bool
         Whether the limits are on measured losses of a new run, or on latent ones.
-    far : callable, optional
-        Of (log ATPP, replay ratio): positive beyond the evidence, where no limit counts as met; see
-        `bayeslaw.planning.planned_run.farness`.
+    far : Farness, optional
+        Of (log ATPP, replay ratio): positive beyond the evidence, where no limit counts as met.
     fixed : float, optional
         A fixed log ATPP, at which the least replay is sought.
     some : slice
@@ -159,7 +157,7 @@ class Problem:
     lattice: Lattice = field(repr=False)
     confidence: float
     measured: bool = True
-    far: RegularGridInterpolator | None = field(default=None, repr=False)
+    far: Farness | None = field(default=None, repr=False)
     fixed: float | None = None
     some: slice = slice(None)
     jointly: bool = True
@@ -178,8 +176,9 @@ class Problem:
 
     def rank(self, confidence: float | None = None) -> int:
         """Smallest number of draws whose fraction is at least a confidence."""
+        share = self.confidence if confidence is None else confidence
         # The small number keeps .9 of 10 draws at 9 despite rounding.
-        return max(1, math.ceil(((confidence or self.confidence) - 1e-9) * self.draws))
+        return max(1, math.ceil((share - 1e-9) * self.draws))
 
     def scaled(
         self, max_loss: float = 1.0, max_forgetting: float = 1.0, baseline: float = 1.0
@@ -245,7 +244,10 @@ class Problem:
         if self.fixed is not None:
             return self._least_replay(rank)
         place, node = self._first(lattice, self.counts, rank)
-        if node is None:
+        under = self._under_most_epochs(rank, place.budget, 3 if exact else 1)
+        if under is not None:
+            place = node = under
+        elif node is None:
             node = self.likeliest()
             place = node
         if node.held < rank:
@@ -268,6 +270,37 @@ class Problem:
             if not zooms:
                 break
         return self._lowest(place, node, width, rank) if exact else place
+
+    def _under_most_epochs(self, rank: int, below: float, zooms: int) -> Place | None:
+        """The smallest feasible budget that repeats data nearly as often as the evidence goes.
+
+        The edge of the evidence runs across the lattice, and feasible budgets under it may lie
+        between two nodes. None if there is none smaller than `below`, or if no data repeat.
+        """
+        ends, best = self.lattice.ratios[[0, -1]], None
+        ratios = self.lattice.ratios
+        step = float(np.diff(ratios).max(initial=0.0))
+        for _ in range(zooms):
+            most = None if self.far is None else self.far.most_budgets(ratios)
+            if most is None:
+                return None
+            low, high = most - SPACING, most
+            inside = (low < below) & (high <= self.lattice.budgets[-1])
+            inside[inside] = self.held(high[inside], ratios[inside]) >= rank
+            if not inside.any():
+                return best
+            ratios, low, high = ratios[inside], low[inside], high[inside]
+            while (high - low).max() > 1e-3:
+                middle = (low + high) / 2
+                enough = self.held(middle, ratios) >= rank
+                low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+            k = int(high.argmin())
+            if high[k] < below:
+                below = float(high[k])
+                best = Place(below, float(ratios[k]), rank)
+            near = ratios[k] + step * np.linspace(-1, 1, 2 * FINER + 1)
+            ratios, step = np.unique(np.clip(near, *ends)), step / FINER
+        return best
 
     def _around(self, place: Place, width: float, step: float) -> Lattice:
         """Exact losses within half a width of a budget and a fourth of a step of a ratio."""
@@ -358,6 +391,13 @@ class Problem:
             budgets = np.append(budgets[budgets < cap], cap)
         i, j = np.unravel_index(counts.argmax(), counts.shape)
         best = Place(float(budgets[i]), float(lattice.ratios[j]), int(counts[i, j]))
+        most = None if self.far is None else self.far.most_budgets(lattice.ratios)
+        if most is not None:  # between two nodes more draws may meet the limits
+            most = np.minimum(most, min(cap, lattice.budgets[-1]))
+            held = self.held(most, lattice.ratios)
+            k = int(held.argmax())
+            if held[k] > best.held:
+                best = Place(float(most[k]), float(lattice.ratios[k]), int(held[k]))
         width = 2 * SPACING
         step = float(np.diff(lattice.ratios).max(initial=0.0))
         for _ in range(5 if best.held else 0):

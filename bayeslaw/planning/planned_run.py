@@ -24,9 +24,17 @@ from bayeslaw.inference.residuals import (
     too_few_sizes,
 )
 from bayeslaw.inference.variance import latent_parts, shares
-from bayeslaw.laws.steps import Departure, Repetition
+from bayeslaw.laws.steps import UNIQUE, Departure, Repetition
 from bayeslaw.model import effects
-from bayeslaw.tables.hull import MEASURED_DECADES, evidence, farthest, locate, of_measured
+from bayeslaw.tables.hull import (
+    EPOCHS,
+    MEASURED_DECADES,
+    epochs,
+    evidence,
+    farthest,
+    locate,
+    of_measured,
+)
 from bayeslaw.tables.table import Rows, grid, of_domains
 from bayeslaw.tables.units import check_units
 from bayeslaw.tables.validation import COVARIATES, label_texts
@@ -63,6 +71,11 @@ def check_limits(
                 f"max_forgetting={rise:g}: give a fraction, not a percentage; {rise / 100:g} "
                 f"allows a rise of {rise:g} %. Limits in nats need relative=False (--absolute)."
             )
+    check_confidence(confidence)
+
+
+def check_confidence(confidence: float) -> None:
+    """Raise `BayeslawError` unless it is a probability between 0 and 1."""
     if not 0 < confidence < 1:
         raise BayeslawError(f"confidence={confidence:g} is not between 0 and 1; 0.9 is 90 %.")
 
@@ -429,19 +442,64 @@ def judged(
     return level, words, tuple(f"{listed(names)}: {text}" for text, names in named.items())
 
 
-def farness(fits: Mapping[str, Fit], run: PlannedRun) -> RegularGridInterpolator | None:
-    """Whether runs lie farther from the rows of a fit than bands were measured, if so positive.
+@dataclass(frozen=True)
+class Farness:
+    """How far runs lie from the rows of a fit, over the distance at which bands were measured.
 
-    A function of log ATPP and replay ratio. The distance over the measured one is convex in both,
-    so that between the nodes, where it is interpolated, it is at least the exact one. None if no
-    fit has a table.
+    It is less 1, and so positive beyond the evidence; a function of log ATPP and replay ratio. The
+    distance from the hull is convex in both, so that between the nodes, where it is interpolated,
+    it is at least the exact one. That of epochs is not convex, and is computed for each run.
     """
+
+    run: PlannedRun
+    of_hull: RegularGridInterpolator
+    most_epochs: float  # of the rows of every fit that knows them; infinite if none does
+
+    def __call__(self, places: tuple[Floats | float, Floats | float]) -> Floats:
+        budgets, ratios = np.broadcast_arrays(*map(np.atleast_1d, places))
+        far = np.asarray(self.of_hull((budgets, ratios)))
+        if self.most_epochs < math.inf:
+            repeated = epochs(self.run.rows(budgets.ravel(), ratios.ravel())).to_numpy()
+            beyond = np.log10(repeated / self.most_epochs).reshape(far.shape)
+            far = np.maximum(far, _excess(beyond / MEASURED_DECADES[EPOCHS.name]))
+        return far
+
+    def most_budgets(self, ratios: Floats) -> Floats | None:
+        """Budgets, log ATPP, from which on data repeat too often; None if that has no limit."""
+        if self.most_epochs == math.inf or self.run.unique_tokens is None:
+            return None
+        most = self.most_epochs * 10 ** (MEASURED_DECADES[EPOCHS.name] * (1 - 1e-5))
+        fresh = most * self.run.unique_tokens / self.run.params
+        with np.errstate(divide="ignore"):  # of pure replay no new data repeat
+            return np.log(fresh) - np.log1p(-ratios)
+
+    @cached_property
+    def least(self) -> float:
+        """Of all runs, at any budget and replay ratio."""
+        budgets, ratios = self.of_hull.grid
+        # Budgets between the nodes too: few of those near the rows may be within the epochs.
+        finer = np.interp(np.arange(0, len(budgets) - 1 + 1e-9, 0.1), range(len(budgets)), budgets)
+        return float(self((finer[:, None], ratios)).min())
+
+
+def _excess(far: Floats) -> Floats:
+    # A plan at the very edge is still inside after its tokens are rounded.
+    return far - 1 + 1e-6
+
+
+def farness(fits: Mapping[str, Fit], run: PlannedRun) -> Farness | None:
+    """Whether runs lie beyond the evidence of a fit; None if no fit has a table."""
     tables: dict[object, tuple[pd.DataFrame, Sequence[str]]] = {}
+    most_epochs = math.inf
     for fit in fits.values():
-        if fit.table is not None:
-            rows = fit.table.frame[[c for c in COVARIATES if c in fit.table.frame]]
-            rows = rows.drop_duplicates()  # those of target and source are often the same
-            tables[rows.to_numpy().tobytes(), fit.columns] = rows, fit.columns
+        if fit.table is None:
+            continue
+        frame = fit.table.frame
+        rows = frame[[c for c in COVARIATES if c in frame]]
+        rows = rows.drop_duplicates()  # those of target and source are often the same
+        tables[rows.to_numpy().tobytes(), fit.columns] = rows, fit.columns
+        if run.unique_tokens is not None and UNIQUE in frame:
+            most_epochs = min(most_epochs, float(epochs(frame).max()))
     if not tables:
         return None
     fitted = pd.concat([rows["tokens"] for rows, _ in tables.values()])
@@ -451,10 +509,10 @@ def farness(fits: Mapping[str, Fit], run: PlannedRun) -> RegularGridInterpolator
     stage = {} if run.ptpp is None else {"ptpp": run.ptpp}
     asked = grid(params=run.params, **stage, tokens=tokens, replay=ratios)
     far = [of_measured(locate(rows, asked, c), c).max(axis=1) for rows, c in tables.values()]
-    # A plan at the very edge is still inside after its tokens are rounded.
-    excess = np.max(far, axis=0).reshape(31, 31) - 1 + 1e-6
+    excess = _excess(np.max(far, axis=0)).reshape(31, 31)
     nodes = np.log(tokens / run.params), ratios
-    return RegularGridInterpolator(nodes, excess, bounds_error=False, fill_value=None)
+    of_hull = RegularGridInterpolator(nodes, excess, bounds_error=False, fill_value=None)
+    return Farness(run, of_hull, most_epochs)
 
 
 def common_ranges(fits: Collection[Fit]) -> dict[str, tuple[float, float]]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.interpolate import RegularGridInterpolator
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError
@@ -23,6 +22,7 @@ from bayeslaw.planning.chance_constraint import (
 )
 from bayeslaw.planning.planned_run import (
     Baseline,
+    Farness,
     PlannedRun,
     baseline_of,
     check_fits,
@@ -232,7 +232,7 @@ def _answer(
     choice, and those of the choices `best`, `cheaper` and `likeliest` that a plan has.
     """
     anywhere = everywhere.smallest(exact=True)
-    if within.far is None or (within.far.values > 0).all():
+    if within.far is None or within.far.least > 0:
         # No run at all is within the evidence: the smallest budget is all there is to show.
         within = everywhere
     if anywhere is not None and (within.far is None or within.far(anywhere[:2]) <= 0):
@@ -306,11 +306,11 @@ NOWHERE = Place(math.inf, math.nan, 0)
 """The place of no plan."""
 
 
-def _reach(fits: Mapping[str, Fit], run: PlannedRun) -> RegularGridInterpolator | None:
+def _reach(fits: Mapping[str, Fit], run: PlannedRun) -> Farness | None:
     """`farness`; `TableError` for a run too far in params or PTPP, wherever the plan may lie."""
     far = farness(fits, run)
     # The values are distances over the measured one, less 1: any plan would be refused.
-    if far is not None and far.values.min() >= TOO_FAR - 1:
+    if far is not None and far.least >= TOO_FAR - 1:
         fitted = next(fit.table.frame for fit in fits.values() if fit.table is not None)
         # In the middle of the rows in tokens and replay, so that only size and stage are too far.
         typical = {c: fitted[c].median() for c in ("tokens", "replay") if c in fitted}

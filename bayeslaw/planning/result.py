@@ -15,7 +15,7 @@ from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown
 from bayeslaw.inference.variance import shares_table
 from bayeslaw.laws.steps import epochs
 from bayeslaw.planning.chance_constraint import NAMES, Place, Problem
-from bayeslaw.planning.planned_run import PlannedRun
+from bayeslaw.planning.planned_run import PlannedRun, check_confidence
 
 LARGE_ERROR = 0.03
 """Monte Carlo error, as a fraction of the budget, from which the first line states it."""
@@ -304,6 +304,7 @@ class Plan(Choice):
         Parameters
         ----------
         confidences : sequence of float
+            Between 0 and 1; 0.9 is 90 %.
         latent : bool
             Whether of plans for latent losses, in place of measured ones.
 
@@ -315,6 +316,7 @@ class Plan(Choice):
         problem = replace(self.problem, measured=not latent)
         rows = []
         for confidence in confidences:
+            check_confidence(confidence)
             place = problem.smallest(confidence, exact=confidence == self.confidence)
             rows.append({"confidence": confidence} | vars(choice_at(problem, place)))
         return pd.DataFrame(rows)

@@ -27,7 +27,7 @@ NEAR_DECADES = 0.05
 MANY_EPOCHS = 4
 """Epochs up to which repeated data are worth about as much as new ones (Muennighoff et al.)."""
 EPOCHS = Covariate("epochs", "", "epochs", "epochs", "epochs of the new data", "epochs", 0.15)
-"""How often data repeat, compared with the fitted range where a table has repeated data."""
+"""How often data repeat, compared with the most fitted epochs where a table has repeated data."""
 BEYOND_PREFIX = "beyond_"
 """Prefix of the columns with the distance along one covariate."""
 # That from the hull is from `benchmarks/distance.csv`.
@@ -75,7 +75,7 @@ def locate(
           other covariates from their ranges. Distances up to half a percent are 0. Of a declared
           covariate that is not logged, the range of the training rows counts as one decade.
         - `beyond_params`, `beyond_tokens` and so on: decades of each covariate beyond its range in
-          the training rows.
+          the training rows; `beyond_epochs`, of tables with `unique_tokens`: above their most.
         - `unvaried`: the covariates that make the row a projection, separated by commas.
 
     Raises
@@ -115,8 +115,12 @@ def locate(
         raise TableError("the training rows and the rows have no covariate in common.")
     points, at = (axes(frame, {c: known[c] for c in shared}, seen) for frame in (seen, new))
     low, high = points.min(0), points.max(0)
+    # Rows that repeat less are nearer to new data, whose worth is certain: in data/datablations
+    # bands of fits to runs of 4 to 16 epochs held 23 of 26 losses of runs of one epoch that were
+    # within the other ranges, with a mean error of 0.1 %.
+    low = np.where(np.array(shared) == EPOCHS.name, -np.inf, low)
     beyond = np.maximum(np.maximum(low - at, at - high), 0)
-    unvaried = (high - low <= INSIDE_DECADES) & (beyond > INSIDE_DECADES)
+    unvaried = (high - points.min(0) <= INSIDE_DECADES) & (beyond > INSIDE_DECADES)
     outside = decades(seen, new, {c: known[c] for c in of_hull})
     # Inside the hull, covariates that it does not have may lie outside their ranges.
     others = np.linalg.norm(beyond[:, ~np.isin(shared, of_hull)], axis=1)

@@ -49,6 +49,10 @@ def parsed(text: str) -> tuple[str, dict[str, str]]:
         other_call = isinstance(node, ast.Call) and ast.unparse(node.func) not in FUNCTIONS
         if other_call or not isinstance(node, SYNTAX):
             raise SyntaxError(f"{type(node).__name__} in {text!r}")
+        # Text times a number, or a format of text, can be as long as a memory holds.
+        logic = isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr)
+        if isinstance(node, ast.BinOp) and not logic and _has_text(node):
+            raise SyntaxError(f"arithmetic of text in {text!r}")
         if isinstance(node, ast.Name):
             columns.setdefault(node.id, node.id)
     if not any(isinstance(node, ast.Pow) for node in nodes):
@@ -58,6 +62,15 @@ def parsed(text: str) -> tuple[str, dict[str, str]]:
         if isinstance(node, ast.Constant) and type(node.value) is int:
             node.value = float(node.value)
     return ast.unparse(tree), columns
+
+
+def _has_text(node: ast.AST) -> bool:
+    """Whether the value of a part of an expression may be text that is written in it."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str)
+    if isinstance(node, ast.Compare):  # its value is true or false
+        return False
+    return any(map(_has_text, ast.iter_child_nodes(node)))
 
 
 def evaluated(frame: pd.DataFrame, text: str) -> Any:

@@ -19,6 +19,7 @@ from bayeslaw.tables.comparison import role_by_losses
 from bayeslaw.tables.covariates import Covariate
 from bayeslaw.tables.queries import chosen
 from bayeslaw.tables.validation import (
+    OF_DOMAIN,
     canonical,
     label_texts,
     missing_columns,
@@ -136,7 +137,8 @@ class LossTable(Rows):
         query : str or None
             Such as ``"ptpp <= 31"``: columns, numbers, text, comparisons, and, or, not, in, and
             arithmetic. The aliases N, D, r and PTPP can be used, and C = 6 N D, the FLOPs. ``None``
-            selects all rows. The baseline of a selected row's `base` on its domain is kept, too.
+            selects all rows. The baseline of a selected row's `base` on its domain, and of its
+            role, is kept, too.
 
         Raises
         ------
@@ -268,12 +270,15 @@ def subset(table: LossTable, rows: Bools) -> LossTable:
 
 
 def of_domains(baselines: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
-    """The baselines on a domain of some rows, or on no named one."""
-    if "domain" not in baselines or "domain" not in frame:
-        return baselines
-    domain = label_texts(baselines["domain"])
-    others = domain.notna() & ~domain.isin(label_texts(frame["domain"]).dropna())
-    return baselines[~others].reset_index(drop=True) if others.any() else baselines
+    """The baselines on a domain, and of a role, of some rows, or that name none."""
+    for column in OF_DOMAIN:
+        if column not in baselines or column not in frame:
+            continue
+        labels = label_texts(baselines[column])
+        others = labels.notna() & ~labels.isin(label_texts(frame[column]).dropna())
+        if others.any():
+            baselines = baselines[~others].reset_index(drop=True)
+    return baselines
 
 
 def _both(first: str, second: str) -> str:
