@@ -62,6 +62,16 @@ def test_a_frame_is_validated_wherever_it_enters(posterior):
     refused(TableError, "missing", posterior.latent, forecast.frame)
 
 
+def test_what_a_forecast_cannot_take_is_said_in_one_line(posterior):
+    refused(TableError, "a pandas data frame .* a list: give pd", posterior.forecast, [1e9, 1e10])
+    forecast = posterior.forecast(ROWS)
+    refused(TableError, "95 is not between 0 and 1; 0.95 is the 95 %", forecast.quantile, 95)
+    refused(TableError, "needs at least one level", forecast.bands, [])
+    assert forecast.bands(0.9).equals(forecast.bands([0.9]))
+    assert forecast.to_frame(0.9).equals(forecast.to_frame([0.9]))
+    assert forecast.shown(0.9).text() == forecast.shown([0.9]).text()
+
+
 def test_latent_is_the_law_and_predictive_adds_its_noise(posterior):
     latent, noisy = (posterior.forecast(small(), kind=kind) for kind in ("latent", "predictive"))
     draws = noisy.draws

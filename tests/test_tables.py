@@ -110,8 +110,8 @@ UNREADABLE = {
     "ragged.csv": b"params,tokens,loss\n1,2,3\n1,2,3,4,5\n", "binary.csv": bytes(range(256)) * 4,
     "broken.xlsx": b"params,tokens,loss\n", "list.jsonl": b"[1, 2]\n",
     "cut.jsonl": b'{"params": 1e8',
-    "latin.csv": "params,tokens,loss,domain\n1e8,1e9,3.0,fran\xe7ais\n".encode("latin-1"),
 }  # fmt: skip
+LATIN = "params,tokens,loss,domain\n1e8,1e9,3.0,fran\xe7ais\n".encode("latin-1")
 TWICE = r"'loss' is not a number .line 4: twice"
 
 
@@ -119,6 +119,8 @@ TWICE = r"'loss' is not a number .line 4: twice"
     ("content", "says", "where"),
     [
         *[(content, name, None) for name, content in UNREADABLE.items()],
+        (LATIN, r"t.csv: not text in UTF-8 \(byte 0xe7 at 42\); save it as UTF-8", None),
+        *[(empty, "t.csv: the file is empty: it has no header", None) for empty in ("", "\n\n")],
         ("params,tokens,loss\n", "no rows", None),
         ('[{"params": 1e8, "tokens": 1e9, "loss": 3.0}]', "JSON, not CSV; write one object", None),
         ("params,tokens,loss\n1,1e9,3.0\n1,1e9,3,05\n", "line 3 has 4 fields, the header 3;", None),
@@ -292,6 +294,9 @@ def test_copies_of_rows_are_left_out_with_a_warning(tmp_path):
 @pytest.mark.parametrize(
     ("frame", "says"),
     [
+        (None, "^table: a pandas data frame is expected, not None"),
+        ({"params": [1e8]}, r"is expected, not a dict: give pd.DataFrame\(rows\)\.$"),
+        (from_frame(GOOD), "is expected, not a LossTable"),
         (GOOD.assign(params=1e38), r"'params' is 1e\+38, more than any run has; check its u"),
         (GOOD.assign(tokens=1e39), r"'tokens' is 1e\+39, more than any run has; check its u"),
         (GOOD.assign(N=GOOD["params"]), "'params' is there twice"),
@@ -465,6 +470,8 @@ WRITE = ": write comparisons, such as ptpp <= 31 and domain"
     [
         ("parms > 1", "unknown column 'parms'; did you mean 'params'"),
         ("ptpp > 1000", r"no row satisfies 'ptpp > 1000' .4 rows."),
+        ("ptpp > '31'", "column 'ptpp' holds numbers, and '31' is text: write it without quotes"),
+        ("D <= '1e10'", "column 'D' holds numbers, and '1e10' is text: write it without"),
         *[(q, WRITE) for q in ("ptpp <= 31 and", "ptpp = 31", "if ptpp", "(ptpp > 3", "loss")],
         # Also those that would reach the file system.
         *[(q, "table: ") for q in (
@@ -485,6 +492,13 @@ def test_queries_that_cannot_be_evaluated(query, says, tmp_path, monkeypatch):
         from_frame(GOOD).query(query)
     assert "\n" not in str(error.value).replace(query, "")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_query_of_labels_against_a_number():
+    table = from_frame(GOOD.assign(domain=["a", "b", "c", "3"]))
+    refused(
+        TableError, "'domain' holds text, and 3 is a number: write '3'", table.query, "domain > 3"
+    )
 
 
 def test_what_a_query_may_have():

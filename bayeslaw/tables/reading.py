@@ -247,6 +247,8 @@ def read_frame(path: str | Path) -> pd.DataFrame:
     if is_hdf5(path):
         raise TableError(f"{path}: a saved posterior, not a table of losses.")
     try:
+        if path.stat().st_size == 0:
+            raise pd.errors.EmptyDataError  # noqa: TRY301 -- of any kind of file
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
         if path.suffix == ".xlsx":
@@ -266,6 +268,13 @@ def read_frame(path: str | Path) -> pd.DataFrame:
         if path.suffix != ".xlsx":
             raise
         raise TableError(f"{path}: Excel needs openpyxl: pip install openpyxl") from error
+    except UnicodeDecodeError as error:
+        byte = f"byte {error.object[error.start]:#x} at {error.start}"
+        raise TableError(
+            f'{path}: not text in UTF-8 ({byte}); save it as UTF-8, in Excel as "CSV UTF-8".'
+        ) from error
+    except pd.errors.EmptyDataError as error:
+        raise TableError(f"{path}: the file is empty: it has no header and no rows.") from error
     except Exception as error:  # pandas, csv, gzip and openpyxl raise many types
         said = (str(error).strip() or repr(error)).splitlines()[0]
         raise TableError(f"{path}: not a readable table: {said}") from error
