@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 
 import numpy as np
@@ -11,7 +11,14 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError, TableWarning, argument, unknown
 from bayeslaw.tables.covariates import COUNTS, TABLE
-from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, check_positive, row_numbers
+from bayeslaw.tables.validation import (
+    BASE_LOSSES,
+    COVARIATES,
+    check_positive,
+    exponent,
+    factor_of_name,
+    row_numbers,
+)
 
 LOSS_UNITS = ("nats", "bits", "perplexity", "bits-per-byte")
 UNIT_WORDS = {"bpb": "bits-per-byte", "byte": "bits-per-byte", "bits": "bits"}
@@ -88,22 +95,31 @@ def check_losses(rows: pd.DataFrame, name: str, unit: str | None) -> None:
         )
 
 
-def check_counts(rows: pd.DataFrame, name: str) -> None:
-    """Refuse a table of losses whose counts are too small or large, such as tokens in billions."""
+def check_counts(rows: pd.DataFrame, name: str, columns: Mapping[str, str]) -> None:
+    """Refuse a table of losses whose counts are too small or large, such as tokens in billions.
+
+    `columns` are the expressions that columns were read by, with which the message corrects them.
+    """
     for column in rows.columns.intersection([c for c, unit in UNITS.items() if unit == COUNTS]):
         values = rows.loc[rows[column] > 0, column]
         least, most = float(values.min()), float(values.max())
         is_most = f"{name}: the largest of column {column!r} is {most:g}"
         if most < LEAST_COUNT or (column == "params" and least < LEAST_PARAMS):
             is_low = is_most if most < LEAST_COUNT else is_most + f", the least {least:g}"
-            how = argument("columns", counts_of(rows) or {column: f"{column} * 1e9"})
-            raise TableError(f"{is_low}; {COUNTS}: {how}.")
+            factors = counts_of(rows) or {column: 1e9}
+            meant = dict(columns)
+            for count, factor in factors.items():
+                read = columns.get(count, count)
+                # The name of the file's column knows its unit better than the losses do.
+                known = factor_of_name(read.strip("`"))
+                meant[count] = f"{read} * {exponent(known if known > 1 else factor)}"
+            raise TableError(f"{is_low}; {COUNTS}: {argument('columns', meant)}.")
         if most > LARGEST_COUNT and column in COVARIATES:
             raise TableError(f"{is_most}, more than any run has; check its unit.")
 
 
-def counts_of(rows: pd.DataFrame) -> dict[str, str]:
-    """Expressions of `params` and `tokens` that are counts, as far as their losses tell.
+def counts_of(rows: pd.DataFrame) -> dict[str, float]:
+    """Factors by which `params` and `tokens` become counts, as far as their losses tell.
 
     The unit is that at which the losses are nearest to `published_loss`, and tokens per parameter
     near 20: both columns are more likely in one unit, and no model has `MOST_PARAMS`.
@@ -124,7 +140,7 @@ def counts_of(rows: pd.DataFrame) -> dict[str, str]:
         if score < least:
             chosen, least = factors, score
     pairs = zip(columns, chosen, strict=True)
-    return {c: f"{c} * {f:.0e}".replace("e+0", "e") for c, f in pairs if f > 1}
+    return {column: factor for column, factor in pairs if factor > 1}
 
 
 def published_loss(params: Floats, tokens: Floats) -> Floats:
