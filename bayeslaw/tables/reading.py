@@ -32,6 +32,7 @@ from bayeslaw.tables.validation import (
     STEPS,
     TRAINING,
     VALIDATION,
+    absent,
     canonical,
     check_positive,
     label_texts,
@@ -209,7 +210,7 @@ def asked(
         return frame
     unmeasured = pd.Series(False, rows.index)
     if "loss" in rows:
-        unmeasured = rows["loss"].isna()
+        unmeasured = absent(rows["loss"])
     try:
         for column in rows:
             rows[column] = typed(rows[column])

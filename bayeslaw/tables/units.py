@@ -14,6 +14,7 @@ from bayeslaw.tables.covariates import COUNTS, TABLE
 from bayeslaw.tables.validation import (
     BASE_LOSSES,
     COVARIATES,
+    MOST_TOKENS,
     check_positive,
     exponent,
     factor_of_name,
@@ -30,6 +31,14 @@ MOST_LOSS = 12.5  # nats per token: a uniform guess of one of 262,144 tokens cos
 MOST_LEVEL = 1.6
 """Largest ratio of losses to `published_loss` that is not doubted; that of one domain of the
 shipped tables is 1.54 at most (Gadre, Penn treebank), of bits it would be 1.44 times as large."""
+LEAST_LEVEL, LEAST_ADAPTED = 0.5, 0.2
+"""Least ratio of losses to `published_loss` that is not doubted: from scratch, where that of the
+shipped tables is 0.63 or more (OLMo, code), and of adaptation, where it is 0.31 or more (Delphi,
+mathematics). Bits per byte are about a third of nats per token."""
+NO_LEVEL = 0.03
+"""Ratio below which losses are no bits per byte either; `check_losses` warns of such small ones."""
+TOY = 1e7
+"""Parameters up to which models may have tokens of their own, such as characters."""
 LEAST_COUNT = 1e4
 """Fewest parameters of a language model, and tokens it is trained on; less is in another unit."""
 LEAST_PARAMS = 1e3
@@ -41,6 +50,8 @@ FEW_TOKENS, SWAPPED = 0.5, 1.3
 """Tokens per parameter, and ratio of the standard deviations of log losses about `published_loss`
 to those with N and D swapped. Adaptation has few tokens, or is fitted better when swapped: of the
 shipped tables none has both."""
+FEWEST_ADAPTING = 1e-4
+"""Tokens per parameter below which also those of an adaptation are doubted: they may be steps."""
 # Factors above the fitted range from which a value may be, and surely is, in another unit. Below
 # it the first is enough: nobody forecasts runs a thousand times smaller than the fitted ones.
 OTHER_UNIT, NO_OTHER = 1e3, 1e6
@@ -161,17 +172,43 @@ def doubtful_scale(rows: pd.DataFrame) -> list[str]:
         for pair in ((params, tokens), (tokens, params))
     )
     said = []
+    level = float(np.exp(np.median(off)))
+    adapted = not {"replay", "base"}.isdisjoint(rows)
     # Losses that are larger still were read with a stated unit.
-    if (level := float(np.exp(np.median(off)))) > MOST_LEVEL and rows["loss"].max() <= MOST_LOSS:
+    if level > MOST_LEVEL and rows["loss"].max() <= MOST_LOSS:
         units = " or ".join(argument("loss_unit", unit) for unit in ("bits", "perplexity"))
         said.append(
             f"losses are {level:.2g} times those of Chinchilla's law for web text, in nats per "
             f"token; if they are in another unit, give {units}."
         )
-    if np.median(tokens / params) < FEW_TOKENS and off.std() > SWAPPED * swapped.std():
+    least = LEAST_ADAPTED if adapted else LEAST_LEVEL
+    if NO_LEVEL < level < least and params.max() > TOY:
+        per_byte = argument("loss_unit", "bits-per-byte")
         said.append(
-            f"there are {np.median(tokens / params):.2g} tokens per parameter, and losses vary "
+            f"losses are {level:.2g} times those of Chinchilla's law for web text, in nats per "
+            f"token: if they are bits per byte, give {per_byte} and "
+            f"{argument('bytes_per_token', 4.4)}; if they are nats, of text that is as easy to "
+            "predict or per byte, nothing is wrong."
+        )
+    ratio = float(np.median(tokens / params))
+    if ratio < FEW_TOKENS and off.std() > SWAPPED * swapped.std():
+        said.append(
+            f"there are {ratio:.2g} tokens per parameter, and losses vary "
             "more as if params were tokens: check that these columns are not swapped."
+        )
+    elif ratio < (FEWEST_ADAPTING if adapted or "ptpp" in rows else FEW_TOKENS):
+        largest = int(params.argmax())
+        less = argument("columns", {"params": "params / 1000"})
+        more = argument("columns", {"tokens": "tokens * 524288"})
+        said.append(
+            f"there are {ratio:.2g} tokens per parameter (median; {tokens[largest]:.3g} tokens for "
+            f"the largest model of {params[largest]:.3g}): were millions taken for billions, such "
+            f"as {less}? Are the tokens steps, such as {more}, times the tokens of a step?"
+        )
+    if "ptpp" in rows and (before := float((params * rows["ptpp"]).max())) > MOST_TOKENS:
+        said.append(
+            f"a base was pre-trained on {before:.2g} tokens, params times ptpp, more than any "
+            "model was: check the units of both (ptpp is pre-training tokens / params)."
         )
     return said
 

@@ -285,7 +285,7 @@ def typed(column: pd.Series, name: str = "") -> pd.Series:
 
 
 def _numbers(column: pd.Series, name: str, may_lack: pd.Series) -> pd.Series:
-    values, lacking = typed(column, name), column.isna()
+    values, lacking = typed(column, name), absent(column)
     missing = MISSING
     if column.name == "loss":
         missing += f", such as with {argument('where', 'loss > 0')}"
@@ -295,6 +295,15 @@ def _numbers(column: pd.Series, name: str, may_lack: pd.Series) -> pd.Series:
     refuse(values.isna() & ~lacking, column, name, f"is not a number{advice}")
     refuse(values.abs() == np.inf, column, name, "is infinite")
     return values
+
+
+def absent(column: pd.Series) -> pd.Series:
+    """Where a column of numbers has none: an empty field, or the text that programs write for it.
+
+    Such as NaN in exports of logs. In columns of labels these are labels.
+    """
+    texts = column.astype("string").str.strip().str.lower()
+    return column.isna() | texts.isin(["nan", "na", "n/a", "none", "null", ""]).fillna(False)
 
 
 def numeric(frame: pd.DataFrame, declared: Mapping[str, Covariate], name: str) -> pd.DataFrame:
