@@ -39,6 +39,8 @@ NO_LEVEL = 0.03
 """Ratio below which losses are no bits per byte either; `check_losses` warns of such small ones."""
 TOY = 1e7
 """Parameters up to which models may have tokens of their own, such as characters."""
+SAME_UNIT = 0.1
+"""Log of the ratio up to which losses differ from forecasts by a change of unit alone."""
 LEAST_COUNT = 1e4
 """Fewest parameters of a language model, and tokens it is trained on; less is in another unit."""
 LEAST_PARAMS = 1e3
@@ -211,6 +213,22 @@ def doubtful_scale(rows: pd.DataFrame) -> list[str]:
             "model was: check the units of both (ptpp is pre-training tokens / params)."
         )
     return said
+
+
+def bits_for_nats(losses: Floats, forecast: Floats) -> str:
+    """Whether losses differ from their forecasts as bits do from nats, in words; or nothing."""
+    ratios = np.log(losses / forecast)
+    per_bit = -math.log(math.log(2))
+    for sign, words in ((1, "bits per token are of nats"), (-1, "nats per token are of bits")):
+        if len(ratios) and (np.abs(ratios - sign * per_bit) < SAME_UNIT).all():
+            bits = argument("loss_unit", "bits")
+            which = "these losses" if sign == 1 else "the losses that were fitted"
+            times = "each" if len(ratios) == 1 else "all"
+            return (
+                f"The losses are {times} {np.exp(np.median(ratios)):.2f} times the forecast, as "
+                f"{words}: if {which} are in bits, read them with {bits}."
+            )
+    return ""
 
 
 def check_units(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
