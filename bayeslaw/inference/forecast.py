@@ -16,7 +16,7 @@ from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitted import FittedLaw
-from bayeslaw.inference.variance import parts_of, shares, shares_table
+from bayeslaw.inference.variance import parts_of, shares, shares_blocks
 from bayeslaw.laws.steps import ANNEALED, RATE_COLUMN, UNIQUE
 from bayeslaw.model import effects
 from bayeslaw.tables.comparison import distinct, labels_of
@@ -330,7 +330,7 @@ class Forecast(Showing):
             variance = self.variance()
             labelled = pd.concat([frame[columns], variance], axis=1).reset_index(drop=True)
             labels: dict[str, Format] = {c: count for c in columns if c not in LABEL_COLUMNS}
-            blocks.append(shares_table(labelled, labels))
+            blocks += shares_blocks(labelled, labels)
             apart = {"variance": variance.to_dict("records")}
         document = {
             "kind": self.kind,
