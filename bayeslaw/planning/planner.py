@@ -61,7 +61,7 @@ def plan(
     relative: bool = True,
     replay_grid: Sequence[float] | Floats | None = None,
     seed: int = 0,
-    **others: Never,
+    **no_argument: Never,
 ) -> Plan:
     """Smallest budget that meets target and forgetting limits with stated probability.
 
@@ -143,7 +143,7 @@ def plan(
     >>> round(found.atpp, 1), round(found.replay, 2)
     (8.9, 0.34)
     """
-    for name in others:  # as the command line calls one
+    for name in [*no_argument]:  # such as one that only the command line has
         meant = "; ratios are replay_grid=[0.3]" if name == "replay" else ""
         raise BayeslawError(f"plan has no argument {name!r}{meant}; see help(bayeslaw.plan).")
     fits = {"target": target, "source": source}

@@ -97,9 +97,10 @@ def canonical(
     The values of `required`, if it is a mapping, say in the error what needs each column. With
     `lines` the copy keeps the index of the frame, by which messages name rows.
     """
-    if not isinstance(frame, pd.DataFrame):
-        kind = "None" if frame is None else f"a {type(frame).__name__}"
-        how = ": give pd.DataFrame(rows)" if isinstance(frame, dict | list) else ""
+    given: object = frame  # whatever a user gave
+    if not isinstance(given, pd.DataFrame):
+        kind = "None" if given is None else f"a {type(given).__name__}"
+        how = ": give pd.DataFrame(rows)" if isinstance(given, dict | list) else ""
         raise TableError(f"{name}: a pandas data frame is expected, not {kind}{how}.")
     lacking = missing_columns(frame, required, name)
     frame = frame.rename(columns=named(frame))
