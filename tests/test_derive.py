@@ -454,7 +454,7 @@ def test_interval_holds_a_planted_multiplier():
     assert (frame["upper_90"] < 2 * frame["lower_90"]).all()
 
 
-def test_draws_are_compared_in_pairs_and_fits_of_other_domains_warned_of():
+def test_draws_are_compared_in_pairs_and_fits_of_other_domains_refused():
     floors = {"c4": [1.7, 1.8, 1.6, 1.75], "web": [1.74, 1.7, 1.65, 1.6]}
     fits = {name: known(**CHINCHILLA | {"E": floor}) for name, floor in floors.items()}
     found = bl.compare_recipes(fits, ROWS)
@@ -465,12 +465,24 @@ def test_draws_are_compared_in_pairs_and_fits_of_other_domains_warned_of():
     one = bl.compare_recipes(dict.fromkeys(fits, fits["c4"]), ROWS)
     np.testing.assert_array_equal(*one.losses.values)
     assert "jointly" in one.notes[0]
-    for name, fit in fits.items():
-        fits[name] = replace(fit, table=bl.from_frame(fit.table.frame.assign(domain=name)))
-    with pytest.warns(bl.TableWarning, match=r"other domains \(c4; web\)"):
-        bl.compare_recipes(fits, ROWS)
-    with pytest.warns(bl.TableWarning, match="other domains"):
-        derive.compute_multiplier(*fits.values(), 2.3)
+
+    def of(fit, file, domain):
+        frame = fit.table.frame.assign(domain=domain).drop(columns="synthetic")
+        return replace(fit, table=bl.from_frame(frame, file))
+
+    one, other = fits.values()
+    for files in (["a.csv", "b.csv"], ["a.csv", "a.csv"]):
+        pair = [of(one, files[0], "c4"), of(other, files[1], "web")]
+        says = r"of losses of other domains \(c4; web\)"
+        refused(bl.FitError, says, bl.compare_recipes, dict(zip("ab", pair, strict=True)), ROWS)
+        refused(bl.FitError, says, derive.compute_multiplier, *pair, 2.3)
+    for domain in ("c4", None):
+        pair = {"a": of(one, "a.csv", None), "b": of(other, "b.csv", domain)}
+        names = "a.csv does not" if domain else "a.csv and b.csv do not"
+        with pytest.warns(bl.TableWarning, match=f"^{names} say which validation set"):
+            bl.compare_recipes(pair, ROWS)
+    alike = {"a": of(one, "a.csv", None), "b": of(other, "a.csv", None)}
+    assert np.array_equal(bl.compare_recipes(alike, ROWS).losses, found.losses)
 
 
 # -- accuracy -------------------------------------------------------------------------------------

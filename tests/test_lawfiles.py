@@ -116,6 +116,12 @@ def test_bounds_as_published():
     [
         ("from3", LawError, "unknown law 'from3'; did you mean 'form3'.*dcpt, forgetting, form1"),
         (".", LawError, "unknown law .*path of a TOML file"),
+        (
+            "kaplan",
+            LawError,
+            r"^unknown law 'kaplan': .* not shipped; .* is 'chinchilla'\. Or give",
+        ),
+        ("Hoffmann2022", LawError, r"'Hoffmann2022': the law of .*, is 'chinchilla'\. Or give"),
         *((n, FileError, r"absent(.toml)?: no such file") for n in ("absent.toml", Path("absent"))),
         ("models/absent", FileError, "absent: no such file"),
     ],

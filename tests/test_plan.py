@@ -715,6 +715,8 @@ MISTAKES = [
     ({"unique_tokens": 1e9}, "does not know what repeated tokens are worth"),
     ({"replay_grid": [30]}, "replay ratios lie in"),
     ({"replay_grid": []}, "replay ratios lie in"),
+    ({"replay": 0.3}, r"plan has no argument 'replay'; ratios are replay_grid=\[0.3\]"),
+    ({"max_los": 3}, "plan has no argument 'max_los'; see help"),
     ({"target": lambda fits: fits["source"]}, "target and source are one posterior"),
     (COPY, "target and source are one posterior"),  # as of one file that is given twice
     (UNSURE, "3 divergences"),

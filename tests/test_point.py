@@ -15,6 +15,7 @@ from scipy.special import huber
 
 import bayeslaw as bl
 from bayeslaw.huber.descent import Objective, bounded_steps
+from bayeslaw.huber.doubts import _of_columns, examine
 from bayeslaw.model.training import for_table
 from bayeslaw.simulation.worlds import simulate
 from tests import support
@@ -311,6 +312,56 @@ def test_units_that_losses_speak_against():
         bl.FitError, match="2 rows; chinchilla needs at least 5, one for each param"
     ):
         said(ladder().iloc[[0, 9]])
+
+
+@on_bound
+def test_counts_and_bytes_that_losses_speak_against():
+    """Tokens per parameter of a model from scratch, of an adaptation, and of its base."""
+    millions = ladder().assign(params=ladder()["params"] * 200)
+    assert "there are 0.05 tokens per parameter" in said(millions)[0]
+    assert "columns={'params': 'params / 1000'}" in said(millions)[0]
+    steps = ladder().assign(tokens=np.round(ladder()["tokens"] / 524288))
+    assert "Are the tokens steps, such as columns={'tokens': 'tokens * 524288'}" in said(steps)[-1]
+    adapted = {"ptpp": 20.0, "replay": 0.1}
+    assert not said(millions.assign(**adapted))
+    assert "steps" in said(steps.assign(tokens=steps["tokens"] / 10, **adapted))[-1]
+    assert "a base was pre-trained on 1e+14 tokens" in said(ladder().assign(ptpp=1e4, replay=0))[0]
+    bytes_ = ladder().assign(loss=ladder()["loss"] / np.log(2) / 4.4)
+    says = "0.33 times .* bits per byte, give loss_unit='bits-per-byte' and bytes_per_token=4.4"
+    assert re.search(says, said(bytes_)[0])
+    assert not said(bytes_.assign(replay=0.1))  # as small as Delphi's
+
+
+def test_checkpoints_without_a_mark_are_doubted():
+    """Unless each run has one row, a column says what they are, or losses are simulated."""
+    frame = ladder().drop(columns="synthetic")
+    runs = frame.assign(run=frame["params"].map("{:.0f}".format))
+    (words,) = said(runs)
+    assert "8 of 8 runs have rows at several tokens" in words
+    assert "26 to 66 %" in words
+    assert "columns={'annealed': '1'}" in words
+    seed = frame.assign(run=np.tile(range(8), 8))  # a label of eight sizes: of a row each
+    marked = runs.assign(annealed=1), runs.assign(annealed=runs["tokens"] > 9e10)
+    ends = runs.loc[runs.groupby("run")["tokens"].idxmax()]
+    for rows in (seed, *marked, ends, frame.assign(run=None), ladder().assign(run="a")):
+        assert not _of_columns(bl.from_frame(rows))
+    assert "1 of 57 runs" in said(frame.assign(run=["a"] * 8 + [None] * 56))[0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (slice(5), "^table: 5 runs are few: .* 92 % .*, 62 % on the worst of six sources. Priors"),
+        (slice(3), "^table: 3 runs are few: .* and fewer were not tested"),
+        (slice(6), ""),
+    ],
+)
+def test_a_fit_to_few_runs_says_what_it_is_worth(rows, says):
+    for frame in (ladder()[::9], ladder()[::9].assign(run=range(8))):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", bl.TableWarning)
+            examine(bl.load_law("chinchilla"), bl.from_frame(frame[rows]))
+        assert [bool(re.search(says, str(each.message))) for each in caught] == [True] * bool(says)
 
 
 @on_bound

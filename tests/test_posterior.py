@@ -19,9 +19,11 @@ from scipy import stats
 
 import bayeslaw as bl
 from bayeslaw import FileError, NotConverged, TableError, TableWarning, from_frame, grid, load
+from bayeslaw.common.shown import Shown
 from bayeslaw.inference.convergence import Convergence, diagnose
 from bayeslaw.inference.pools import load_posterior
 from bayeslaw.inference.storage import SCHEMA
+from bayeslaw.inference.variance import shares, shares_blocks
 from bayeslaw.laws.priors import NOISE, override
 from bayeslaw.model.building import build
 from bayeslaw.model.prior import draw_parameters
@@ -60,6 +62,28 @@ def test_a_frame_is_validated_wherever_it_enters(posterior):
     forecast = posterior.forecast(ROWS)
     forecast.frame.loc[0, "params"] = np.nan
     refused(TableError, "missing", posterior.latent, forecast.frame)
+
+
+def test_what_a_forecast_cannot_take_is_said_in_one_line(posterior):
+    refused(TableError, "a pandas data frame .* a list: give pd", posterior.forecast, [1e9, 1e10])
+    forecast = posterior.forecast(ROWS)
+    refused(TableError, "95 is not between 0 and 1; 0.95 is the 95 %", forecast.quantile, 95)
+    refused(TableError, "needs at least one level", forecast.bands, [])
+    refused(FileError, "x.pkl: .* NetCDF; .* ends in .nc", posterior.save, "x.pkl")
+    assert forecast.bands(0.9).equals(forecast.bands([0.9]))
+    assert forecast.to_frame(0.9).equals(forecast.to_frame([0.9]))
+    assert forecast.shown(0.9).text() == forecast.shown([0.9]).text()
+
+
+def test_negative_shares_of_variance_are_explained():
+    raises = np.array([[-1.0], [1.0]])
+    for lowers, explained in ((-0.3 * raises, True), (0.3 * raises, False)):
+        frame = shares([(1.0, {"parameters": raises, "discrepancy": lowers})], pd.Index([0]))
+        text = " ".join(Shown("", shares_blocks(frame)).text().split())
+        assert (
+            "A negative share says that this source partly cancels another" in text
+        ) == explained
+    assert frame["discrepancy"][0] == pytest.approx(0.3 / 1.3)
 
 
 def test_latent_is_the_law_and_predictive_adds_its_noise(posterior):

@@ -186,6 +186,23 @@ def test_results_are_appended_and_the_forecast_stays(file, losses):
     assert [row["loss"] for row in results[2]["losses"]] == losses.loss.tolist()
 
 
+def test_losses_in_bits_are_doubted(wider, file):
+    """Not where a loss lies in its band, and not by another factor."""
+    median = wider.median
+    for factor, says in (
+        (1 / np.log(2), "The losses are all 1.44 times the forecast, as bits .* loss_unit='bits'"),
+        (np.log(2), "all 0.69 times the forecast, as nats .* if the losses that were fitted are"),
+        (1.2, None),
+        (1.0, None),
+    ):
+        noise = np.exp(0.02 * np.arange(-2.5, 3))
+        found = bl.verify(file, WIDER.assign(loss=median * factor * noise))
+        text = " ".join(found.shown().text().split())
+        assert re.search(says or "^((?!times the forecast).)*$", text)
+    one = bl.verify(file, WIDER[:1].assign(loss=median[0] / np.log(2)))
+    assert "are each 1.44 times" in " ".join(str(one).split())
+
+
 def test_what_verify_refuses(file, losses):
     moved = losses.frame.assign(tokens=losses.frame["tokens"] * 1.01)
     twice = pd.concat([losses.frame, losses.frame[2:3] * 1.0001], ignore_index=True)

@@ -354,6 +354,8 @@ MISTAKES = [
      r"unknown likelihood 'studnt'.*huber, .*studentt.*named 'package\.module:Class'"),
     ({"discrepancy": "curvatur"}, bl.LawError, "unknown discrepancy 'curvatur'.*curvature"),
     ({"effects": "domian"}, bl.LawError, "unknown effect 'domian'.*'domain'"),
+    ({"priors": {"A": "HalfFlat()"}}, bl.LawError,
+     "^'A' has no prior of its own: .* give 'slope_N' a prior, which with that of the exponent"),
     ({"priors": {"alhpa": "Flat()"}}, bl.LawError, "unknown prior 'alhpa'; did you mean 'alpha'"),
     ({"drwas": 100}, bl.FitError, "unknown setting 'drwas'; did you mean 'draws'"),
     *[({"likelihood": "huber", "delta": delta}, bl.FitError, "delta must be positive")

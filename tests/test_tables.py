@@ -110,7 +110,22 @@ UNREADABLE = {
     "ragged.csv": b"params,tokens,loss\n1,2,3\n1,2,3,4,5\n", "binary.csv": bytes(range(256)) * 4,
     "broken.xlsx": b"params,tokens,loss\n", "list.jsonl": b"[1, 2]\n",
     "cut.jsonl": b'{"params": 1e8',
-    "latin.csv": "params,tokens,loss,domain\n1e8,1e9,3.0,fran\xe7ais\n".encode("latin-1"),
+}  # fmt: skip
+LATIN = "params,tokens,loss,domain\n1e8,1e9,3.0,fran\xe7ais\n".encode("latin-1")
+WANDB = "n_params_M,tokens_B,train/loss,val/loss,tokens_per_sec\n124,2.6,3.9,3.5,1e5\n"
+HINTS = {
+    WANDB: r"columns={'params': 'n_params_M \* 1e6', 'tokens': 'tokens_B \* 1e9', "
+           r"'loss': '`val/loss`'}\.$",
+    # The name says millions, the values do not.
+    WANDB.replace("124,", "124000000,"): r"{'params': 'n_params_M', 'tokens': 'tokens_B \* 1e9'",
+    "size (B),tokens_bn,eval_loss\n1.3,26,2.9\n":
+        r"{'params': '`size \(B\)` \* 1e9', 'tokens': 'tokens_bn \* 1e9', 'loss': 'eval_loss'}",
+    "modelSizeM,_step,train/loss\n124,1e4,3\n":
+        r"Perhaps columns={'params': 'modelSizeM \* 1e6', 'loss': '`train/loss`'}\. These are "
+        r"training losses by their name.* Tokens are steps \(_step\) times the tokens of a step\.",
+    "params,tokens,loss math,loss web\n1e8,1e9,2,3\n":
+        "{'loss': '`loss math`'}. Each of `loss math`, `loss web` may be the losses of a domain",
+    "compute,final_loss\n1e18,3\n": r"Perhaps columns={'loss': 'final_loss'}\.$",
 }  # fmt: skip
 TWICE = r"'loss' is not a number .line 4: twice"
 
@@ -119,6 +134,8 @@ TWICE = r"'loss' is not a number .line 4: twice"
     ("content", "says", "where"),
     [
         *[(content, name, None) for name, content in UNREADABLE.items()],
+        (LATIN, r"t.csv: not text in UTF-8 \(byte 0xe7 at 42\); save it as UTF-8", None),
+        *[(empty, "t.csv: the file is empty: it has no header", None) for empty in ("", "\n\n")],
         ("params,tokens,loss\n", "no rows", None),
         ('[{"params": 1e8, "tokens": 1e9, "loss": 3.0}]', "JSON, not CSV; write one object", None),
         ("params,tokens,loss\n1,1e9,3.0\n1,1e9,3,05\n", "line 3 has 4 fields, the header 3;", None),
@@ -132,8 +149,9 @@ TWICE = r"'loss' is not a number .line 4: twice"
         ("params,D_tokens,eval/loss\n1e8,1e9,3\n",
          r"columns 'tokens' \(or D\), 'loss' are missing; found: params, D_tokens, eval/loss.*"
          r" Perhaps columns={'tokens': 'D_tokens', 'loss': '`eval/loss`'}\.$", None),
+        *[(content, says, None) for content, says in HINTS.items()],
         # Rows are named by their lines.
-        (TWO_LINES + "1e8,2e9,,x\n1e8,3e9,2.8,y\n", r"'loss' is missing .*row \(line 5\)", None),
+        (TWO_LINES + "1e8,2e9,,x\n1e8,3e9,2.8,y\n", r"'loss' is missing .* \(line 5\)", None),
         # Rows that a filter keeps, or cannot judge, need numbers.
         *[(GAPS, TWICE, w) for w in (None, "domain == 'b'", "domain == 'c'", "domian == 'a'")],
         *[(GAPS, r"'ptpp' is missing .*line 3", where)
@@ -146,6 +164,40 @@ def test_files_that_are_no_tables(tmp_path, content, says, where):
     refused(TableError, says, read_table, path, where=where)
     for other, why in ((tmp_path, "a folder"), (tmp_path / "absent.csv", "no such file")):
         refused(TableError, why, read_table, other)
+
+
+def test_a_filter_by_loss_drops_rows_without_one(tmp_path):
+    """Such as steps between two evaluations; text and other missing numbers are refused still."""
+    path = tmp_path / "t.csv"
+    path.write_text(GAPS.replace("1e8,2e9,2.9,,b", "1e8,2e9,,20,b").replace("twice", "2.8"))
+    for where in ("loss > 0", "loss == loss", "loss < 9 and tokens > 0"):
+        assert read_table(path, where=where).loss.tolist() == [3.0, 2.8]
+    bits = read_table(path, where="loss > 2", loss_unit="bits")
+    assert bits.loss.tolist() == [3.0 * np.log(2)]
+    with pytest.raises(TableError, match=r"drop the row, such as with where='loss > 0' \(line 3\)"):
+        read_table(path)
+    path.write_text(GAPS)
+    refused(TableError, TWICE, read_table, path, where="loss > 0")
+
+
+def test_counts_in_another_unit_are_corrected_by_the_columns_of_the_file(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(WANDB)
+    named = {"params": "n_params_M", "tokens": "tokens_B", "loss": "val/loss"}
+    counts = named | {"params": "n_params_M * 1e6", "tokens": "tokens_B * 1e9"}
+    meant = re.escape(f"columns={counts | {'loss': '`val/loss`'}}")
+    refused(TableError, meant, read_table, path, columns=named)
+    assert read_table(path, columns=counts).frame["tokens"].tolist() == [2.6e9]
+
+
+def test_steps_and_training_losses_are_doubted_by_their_names(tmp_path):
+    path = tmp_path / "t.csv"
+    GOOD.assign(_step=2e4, **{"train/loss": 3.0, "val/loss": 2.9}).to_csv(path, index=False)
+    with pytest.warns(TableWarning, match=r"'_step', which are steps by .*'_step \* 524288'"):
+        read_table(path, columns={"tokens": "_step"})
+    with pytest.warns(TableWarning, match="has training losses by its name; 'val/loss' is there"):
+        read_table(path, columns={"loss": "train/loss"})
+    read_table(path, columns={"tokens": "_step * 5e5", "loss": "val/loss"})
 
 
 @pytest.mark.parametrize("where", ["domain == 'a'", "C < 1e18", "tokens < 2e9 and loss > 1"])
@@ -267,6 +319,8 @@ RANGES = [
 def test_values_that_a_column_cannot_have(column, value, says):
     frame = GOOD.assign(unique_tokens=1e9).astype(object)
     frame.loc[2, column] = value
+    if column == "loss" and pd.isna(value):
+        says += ", such as with where='loss > 0'"
     with pytest.raises(TableError, match=rf"^table: column '{column}' {says} \(row 2(: \S+)?\)\.$"):
         from_frame(frame)
 
@@ -292,6 +346,9 @@ def test_copies_of_rows_are_left_out_with_a_warning(tmp_path):
 @pytest.mark.parametrize(
     ("frame", "says"),
     [
+        (None, "^table: a pandas data frame is expected, not None"),
+        ({"params": [1e8]}, r"is expected, not a dict: give pd.DataFrame\(rows\)\.$"),
+        (from_frame(GOOD), "is expected, not a LossTable"),
         (GOOD.assign(params=1e38), r"'params' is 1e\+38, more than any run has; check its u"),
         (GOOD.assign(tokens=1e39), r"'tokens' is 1e\+39, more than any run has; check its u"),
         (GOOD.assign(N=GOOD["params"]), "'params' is there twice"),
@@ -465,6 +522,8 @@ WRITE = ": write comparisons, such as ptpp <= 31 and domain"
     [
         ("parms > 1", "unknown column 'parms'; did you mean 'params'"),
         ("ptpp > 1000", r"no row satisfies 'ptpp > 1000' .4 rows."),
+        ("ptpp > '31'", "column 'ptpp' holds numbers, and '31' is text: write it without quotes"),
+        ("D <= '1e10'", "column 'D' holds numbers, and '1e10' is text: write it without"),
         *[(q, WRITE) for q in ("ptpp <= 31 and", "ptpp = 31", "if ptpp", "(ptpp > 3", "loss",
             # text as long as a memory holds
             "loss == 'a' * 200000000", "loss == ('a' or 'b') * 200000000",
@@ -488,6 +547,13 @@ def test_queries_that_cannot_be_evaluated(query, says, tmp_path, monkeypatch):
         from_frame(GOOD).query(query)
     assert "\n" not in str(error.value).replace(query, "")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_query_of_labels_against_a_number():
+    table = from_frame(GOOD.assign(domain=["a", "b", "c", "3"]))
+    refused(
+        TableError, "'domain' holds text, and 3 is a number: write '3'", table.query, "domain > 3"
+    )
 
 
 def test_what_a_query_may_have():

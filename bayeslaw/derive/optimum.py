@@ -18,7 +18,7 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.common.errors import BayeslawError, FitError, LawError, TableWarning, argument
-from bayeslaw.common.formatting import percent
+from bayeslaw.common.formatting import listed, percent
 from bayeslaw.common.progress import step
 from bayeslaw.derive.derived import (
     LEAST_SHOWN_SHARE,
@@ -33,10 +33,10 @@ from bayeslaw.derive.without_drift import MOST_DRAWS, without_drift
 from bayeslaw.inference.pools import pair_draws, role_of, spread_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.steps import Departure
+from bayeslaw.tables.comparison import labels_of
 from bayeslaw.tables.hull import MEASURED_DECADES
-from bayeslaw.tables.table import Rows
+from bayeslaw.tables.table import Rows, is_synthetic
 from bayeslaw.tables.units import check_units
-from bayeslaw.tables.validation import label_texts
 
 FLOPS = 6.0
 """FLOPs per parameter and token."""
@@ -444,10 +444,15 @@ def compute_multiplier(
         NaN where neither does. `notes` says how draws were paired: those of separate fits are
         independent.
 
+    Raises
+    ------
+    FitError
+        If the fits are of other domains or roles.
+
     Warns
     -----
     TableWarning
-        As for `compute_optimal`, and if the fits are of other domains.
+        As for `compute_optimal`, and if a table does not say of which domain its losses are.
 
     Examples
     --------
@@ -479,22 +484,32 @@ def compute_multiplier(
 
 
 def check_same_data(fits: Sequence[Posterior]) -> None:
-    """Warn of fits whose losses are of other domains; `FitError` if of both roles.
+    """Refuse fits whose losses are of other domains or roles; warn where a table names no domain.
 
-    Those of the domain pre-trained on are of no recipe for the domain adapted to.
+    Losses of the domain pre-trained on are of no recipe for the domain adapted to.
     """
+    same = "recipes are compared by losses on the same data"
     if {"target", "source"} <= {*map(role_of, fits)}:
         raise FitError(
-            "the fits are of role target and of role source, so of two domains; recipes are "
-            "compared by losses on the same data."
+            f"the fits are of role target and of role source, so of two domains; {same}."
         )
-    frames = [fit.table.frame for fit in fits]
-    domains = [{*label_texts(f["domain"]).dropna()} if "domain" in f else set() for f in frames]
-    names = [", ".join(sorted(names)) for names in domains if names]
-    if len(set(names)) > 1:
+    tables = [fit.table for fit in fits]
+    domains = [", ".join(sorted(labels_of(table.frame, "domain"))) for table in tables]
+    named = [*dict.fromkeys(name for name in domains if name)]
+    if len(named) > 1:
+        raise FitError(f"the fits are of losses of other domains ({'; '.join(named)}); {same}.")
+    files = [*dict.fromkeys(table.name for table in tables)]
+    silent = [
+        table.name
+        for table, name in zip(tables, domains, strict=True)
+        if not (name or is_synthetic(table))
+    ]
+    # All rows of one file without the column are of one validation set.
+    if silent and len(files) > 1:
+        silent = [*dict.fromkeys(silent)]
         warnings.warn(
-            f"the fits are of losses of other domains ({'; '.join(dict.fromkeys(names))}); recipes "
-            "are compared by losses on the same data.",
+            f"{listed(silent)} {'does' if len(silent) == 1 else 'do'} not say which validation set "
+            f"the losses are of; {same}: check that they are, and give tables a column 'domain'.",
             TableWarning,
             stacklevel=3,
         )

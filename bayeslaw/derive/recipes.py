@@ -212,12 +212,14 @@ def compare_recipes(
     ------
     LawError
         If `flops` is given and a law depends on more than N and D.
+    FitError
+        If the fits are of other domains or roles.
 
     Warns
     -----
     TableWarning
         If a target lies so far beyond the rows of a recipe that `bayeslaw forecast` would refuse
-        it, and if the fits are of other domains.
+        it, and if a table does not say of which domain its losses are.
 
     Examples
     --------

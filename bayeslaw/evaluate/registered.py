@@ -41,6 +41,7 @@ from bayeslaw.laws.steps import ANNEALED, RATE_COLUMN, UNIQUE, Departure
 from bayeslaw.tables.comparison import same_rows
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import LossTable
+from bayeslaw.tables.units import bits_for_nats
 from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, OF_DOMAIN, row_numbers
 
 FORMAT, SCHEMA = "bayeslaw registered forecast", 1
@@ -213,6 +214,9 @@ class Verification(Showing):
         columns = ["row", *(name for name in dict.fromkeys((*COVARIATES, *used)) if name in used)]
         blocks.append(band_table(done, columns, BAND_LEVELS[::2]))
         blocks += [inside_words(done, BAND_LEVELS[::2]), *shown_scores(self.scores).blocks]
+        if not done["inside_90"].astype(bool).any():
+            doubt = bits_for_nats(done["loss"].to_numpy(float), done["median"].to_numpy(float))
+            blocks += [Note(doubt, "caution")] if doubt else []
         if "draws" not in registered:
             note = "No CRPS: the forecast was registered without draws."
             blocks.append(Note(note, "quiet"))

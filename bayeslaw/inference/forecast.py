@@ -16,7 +16,7 @@ from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitted import FittedLaw
-from bayeslaw.inference.variance import parts_of, shares, shares_table
+from bayeslaw.inference.variance import parts_of, shares, shares_blocks
 from bayeslaw.laws.steps import ANNEALED, RATE_COLUMN, UNIQUE
 from bayeslaw.model import effects
 from bayeslaw.tables.comparison import distinct, labels_of
@@ -35,6 +35,11 @@ def ends(level: float) -> list[float]:
     if not 0 < level < 1:
         raise TableError(f"band level {level:g} is not between 0 and 1; 0.9 is a 90 % band.")
     return [(1 - level) / 2, (1 + level) / 2]
+
+
+def _listed(levels: float | Sequence[float]) -> Sequence[float]:
+    """Levels of bands, of which one may be given as a number."""
+    return [levels] if isinstance(levels, int | float) else levels
 
 
 def band_columns(level: float) -> list[str]:
@@ -192,17 +197,27 @@ class Forecast(Showing):
         return np.median(self.samples, axis=0)
 
     def quantile(self, q: float | Sequence[float]) -> Floats:
-        """Quantiles of the loss in nats per token, shape (quantiles, rows)."""
-        return np.asarray(np.quantile(self.samples, np.atleast_1d(q), axis=0))
+        """Quantiles of the loss in nats per token, shape (quantiles, rows).
 
-    def bands(self, levels: Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
+        `TableError` if one is not between 0 and 1.
+        """
+        probabilities = np.atleast_1d(q)
+        for probability in probabilities:
+            if not 0 <= probability <= 1:
+                raise TableError(
+                    f"quantile {probability:g} is not between 0 and 1; 0.95 is the 95 % quantile."
+                )
+        return np.asarray(np.quantile(self.samples, probabilities, axis=0))
+
+    def bands(self, levels: float | Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
         """Central posterior predictive intervals as a tidy data frame.
 
         One row per row of the forecast and level, such as 0.9 for a 90 % band: `row`, `level`, the
         covariates, `position` and `decades` of `positions`, and `median`, `lower`, `upper`
         in nats per token. `TableError` if a level is not strictly between 0 and 1.
         """
-        if not levels:
+        levels = _listed(levels)
+        if not len(levels):
             raise TableError("bands needs at least one level, such as 0.9.")
         columns = dict.fromkeys((*COVARIATES, *self.columns, *COLUMNS))
         rows = self.frame[[c for c in columns if c in self.frame]].rename_axis("row").reset_index()
@@ -249,13 +264,14 @@ class Forecast(Showing):
             self.frame.index,
         )
 
-    def to_frame(self, levels: Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
+    def to_frame(self, levels: float | Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
         """The rows of the forecast with their bands.
 
         The columns of the table or grid; `median`, and `lower_90`, `upper_90` and so on of each
         level, in nats per token; `inside_90` and so on beside a measured loss; `position` and
         `decades` of `positions`.
         """
+        levels = _listed(levels)
         frame = self.frame.assign(median=self.median)
         for level in levels:
             frame[band_columns(level)] = self.quantile(ends(level)).T
@@ -263,17 +279,18 @@ class Forecast(Showing):
             frame = pd.concat([frame, inside(frame, levels)], axis=1)
         return frame.assign(**self._marks())
 
-    def shown(self, levels: Sequence[float] = (0.5, 0.9), *, why: bool = False) -> Shown:
+    def shown(self, levels: float | Sequence[float] = (0.5, 0.9), *, why: bool = False) -> Shown:
         """Median and bands of each row beside its loss, and where the rows lie.
 
         Parameters
         ----------
-        levels : sequence of float
+        levels : float or sequence of float
             Probabilities of the bands.
         why : bool
             Whether to take the variance of each row apart: law, parameters, discrepancy, effects,
             noise; see `variance`.
         """
+        levels = _listed(levels)
         frame, rows = self.to_frame(levels), len(self.frame)
         measured = "loss" in frame
         laws = [fit.law for fit in self.fits.values()]
@@ -313,7 +330,7 @@ class Forecast(Showing):
             variance = self.variance()
             labelled = pd.concat([frame[columns], variance], axis=1).reset_index(drop=True)
             labels: dict[str, Format] = {c: count for c in columns if c not in LABEL_COLUMNS}
-            blocks.append(shares_table(labelled, labels))
+            blocks += shares_blocks(labelled, labels)
             apart = {"variance": variance.to_dict("records")}
         document = {
             "kind": self.kind,
@@ -328,7 +345,7 @@ class Forecast(Showing):
         title = f"Forecast of {rows} row{'s' * (rows != 1)}: {kind}, nats per token"
         return Shown(title, blocks, document, figures)
 
-    def write(self, path: str | Path, levels: Sequence[float] = BAND_LEVELS) -> None:
+    def write(self, path: str | Path, levels: float | Sequence[float] = BAND_LEVELS) -> None:
         """Write `to_frame` as Parquet if the path ends in ``.parquet``, otherwise as CSV."""
         write_frame(self.to_frame(levels), path)
 

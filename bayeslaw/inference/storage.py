@@ -42,6 +42,8 @@ MARK, POOL_MARK = "bayeslaw posterior", "bayeslaw pool"
 
 def write(tree: xr.DataTree, path: str | Path) -> None:
     """Write a tree with the digest of its content, by which `read` finds damage."""
+    if Path(path).suffix != ".nc":  # the command line knows a posterior by it
+        raise FileError(f"{path}: a posterior is saved as NetCDF; give a name that ends in .nc.")
     tree.attrs["sha256"] = _digest(tree)
     # In memory, where HDF5 meets no full disk. In a worker of Dask, xarray would ask the cluster
     # for a lock, which knows no file in memory.

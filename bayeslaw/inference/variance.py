@@ -13,7 +13,7 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.formatting import percent
-from bayeslaw.common.shown import Format, Table
+from bayeslaw.common.shown import Block, Format, Note, Table
 from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.inference.residuals import error_draws, new_size_effects
 from bayeslaw.laws.terms import Values
@@ -24,6 +24,11 @@ from bayeslaw.tables.table import Rows
 PARTS = ("law", "parameters", "discrepancy", "size", "base", "run", "noise")
 """Sources of variance: which law of a pool is right, its parameters and discrepancy, the effects of
 the size, of the base and of the run (and of any other level), and measurement noise."""
+
+NEGATIVE = (
+    "A negative share says that this source partly cancels another: where one raises the loss, the "
+    "other lowers it."
+)
 
 
 def latent_parts(
@@ -98,11 +103,18 @@ def shares(members: Iterable[tuple[float, Mapping[str, Floats]]], index: pd.Inde
     return frame
 
 
-def shares_table(frame: pd.DataFrame, labels: Mapping[str, Format] | None = None) -> Table:
-    """The table of `shares`, without parts that no row has; `labels` are formats of others."""
+def shares_blocks(frame: pd.DataFrame, labels: Mapping[str, Format] | None = None) -> list[Block]:
+    """The table of `shares`, without parts that no row has; `labels` are formats of others.
+
+    A sentence explains negative shares, if there are some.
+    """
     sources = [name for name in PARTS if frame[name].abs().gt(0).any()]
     formats: dict[str, Format] = dict.fromkeys(sources, percent)
     formats |= labels or {}
     formats["sd"] = lambda sd: f"{100 * sd:.2g} %"
     columns = [c for c in frame if c in sources or c not in PARTS]
-    return Table(frame[columns], "Where its uncertainty comes from", formats)
+    blocks: list[Block] = [Table(frame[columns], "Where its uncertainty comes from", formats)]
+    # As they are shown, in whole per cent.
+    if (frame[sources].round(2) < 0).any(axis=None):
+        blocks.append(Note(NEGATIVE, "quiet"))
+    return blocks

@@ -26,6 +26,13 @@ from bayeslaw.laws.terms import FORMULA_FUNCTIONS, LETTERS, Term
 from bayeslaw.tables.covariates import Covariate, declared
 from bayeslaw.tables.validation import ALIASES, KNOWN, missing_columns
 
+AUTHORS = {
+    "hoffman": "the law of Hoffmann et al. (2022), E + A / N^alpha + B / D^beta, is 'chinchilla'",
+    "besiroglu": "Besiroglu et al. (2024) fitted 'chinchilla', E + A / N^alpha + B / D^beta",
+    "kaplan": "the law of Kaplan et al. (2020) is not shipped; the one in use since for model size "
+    "and tokens, E + A / N^alpha + B / D^beta, is 'chinchilla'",
+}
+"""What to say of laws that are called by their authors."""
 _SETTINGS = ("title", "reference", "token_unit", "coupled")
 _NUMBERS = ("bounds", "paper_bounds", "typical")
 _KEYS = (*_SETTINGS, "term", "departure", "covariates", "priors", *_NUMBERS)
@@ -48,11 +55,20 @@ def load_law(law: "str | Path | Law") -> Law:
     shipped = {path.stem: path for path in models_dir().glob("*.toml")}
     path = shipped.get(str(law)) or named_file(law)
     if path is None:
-        raise LawError(unknown("law", str(law), shipped) + " Or give the path of a TOML file.")
+        known = _of_publication(str(law)) or unknown("law", str(law), shipped)
+        raise LawError(known + " Or give the path of a TOML file.")
     try:
         return parse_law(path.read_text(encoding="utf-8"), path.stem, str(path))
     except UnicodeDecodeError as error:
         raise LawError(f"{path}: not valid TOML: {error}") from error
+
+
+def _of_publication(name: str) -> str:
+    """What a law that is called by its authors is called here, in words; or nothing."""
+    for author, words in AUTHORS.items():
+        if author in name.lower():
+            return f"unknown law {name!r}: {words}."
+    return ""
 
 
 def able_laws(frame: pd.DataFrame) -> str:

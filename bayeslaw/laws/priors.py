@@ -289,11 +289,13 @@ def override(
     bounds: Mapping[str, tuple[float, float]],
     *,
     proper: Collection[str] = NOISE,
+    slopes: Mapping[str, str] | None = None,
 ) -> dict[str, Prior]:
     """Priors to use: `defaults` with those of `given` put in their place.
 
     `given` is "default", "flat", a mapping, or the path of a TOML file; no prior must reach outside
     the range of its parameter in `bounds`. Those of `proper` keep their defaults under "flat".
+    `slopes` are the parameters that have a prior in place of a coefficient, for messages.
     """
     if isinstance(given, str) and given == "default":
         return dict(defaults)
@@ -306,6 +308,12 @@ def override(
     stated = one_floor(chosen, where)
     valid = {*defaults, *FLOORS}
     for name in chosen:
+        if slopes and name in slopes and name not in valid:
+            raise LawError(
+                f"{where}{name!r} has no prior of its own: the data know the slope of its term at "
+                f"the reference point, in nats per e-fold; give {slopes[name]!r} a prior, which "
+                f"with that of the exponent makes {name}."
+            )
         if name not in valid:
             raise LawError(where + unknown("prior", name, valid))
     check_supports(chosen, bounds, where)

@@ -110,5 +110,6 @@ def make_spec(
             f"a column {min(other)!r} cannot be an effect: draws of {law.name} have something else "
             "of that name; rename the column."
         )
-    chosen = override(defaults, priors, bounds, proper={*NOISE, *added})
+    slopes = {term.coefficient: term.slope for term in law.terms}
+    chosen = override(defaults, priors, bounds, proper={*NOISE, *added}, slopes=slopes)
     return Spec(law, chosen, density, deviation, tuple(effects), tuple(drawn), new_sizes, errors)

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.common.errors import TableError
+from bayeslaw.common.errors import BayeslawError, TableError
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.progress import step
 from bayeslaw.inference.pools import Fit
@@ -61,6 +61,7 @@ def plan(
     relative: bool = True,
     replay_grid: Sequence[float] | Floats | None = None,
     seed: int = 0,
+    **no_argument: Never,
 ) -> Plan:
     """Smallest budget that meets target and forgetting limits with stated probability.
 
@@ -142,6 +143,9 @@ def plan(
     >>> round(found.atpp, 1), round(found.replay, 2)
     (8.9, 0.34)
     """
+    for name in [*no_argument]:  # such as one that only the command line has
+        meant = "; ratios are replay_grid=[0.3]" if name == "replay" else ""
+        raise BayeslawError(f"plan has no argument {name!r}{meant}; see help(bayeslaw.plan).")
     fits = {"target": target, "source": source}
     both = [target, source]
     ratios = fitted_ratios(both) if replay_grid is None else replay_ratios(replay_grid)

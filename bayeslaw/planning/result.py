@@ -12,7 +12,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.formatting import certain, count, digits, jsonable
 from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
-from bayeslaw.inference.variance import shares_table
+from bayeslaw.inference.variance import shares_blocks
 from bayeslaw.laws.steps import epochs
 from bayeslaw.planning.chance_constraint import NAMES, Place, Problem
 from bayeslaw.planning.planned_run import PlannedRun, check_confidence
@@ -403,7 +403,7 @@ class Plan(Choice):
             row += "" if self.run.ptpp is None else f" ptpp={self.run.ptpp:g}"
             blocks.append(f'Check each fit there: bayeslaw check FIT --grid "{row}"')
         if len(self.spread):
-            blocks.append(shares_table(self.spread))
+            blocks += shares_blocks(self.spread)
         budgets = ["atpp", "replay", "tokens", "flops"]
         # A table without a feasible budget has empty cells alone.
         if np.isfinite(frontier["atpp"]).any():

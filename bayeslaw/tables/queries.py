@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 import pandas as pd
-from pandas.api.types import is_bool_dtype
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from bayeslaw.common.arrays import Bools
 from bayeslaw.common.errors import TableError, unknown
@@ -103,10 +103,35 @@ def chosen(frame: pd.DataFrame, query: str, name: str) -> Bools:
             also = [name for name, of in EXPRESSION_NAMES.items() if {*of} <= {*frame.columns}]
             reason = unknown("column", absent[1], [*map(str, frame.columns), *also])
         elif isinstance(error, TypeError):
-            reason = f"{str(error).splitlines()[0]}."
+            reason = _unlike(frame, query) or f"{str(error).splitlines()[0]}."
         else:  # what pandas says of its parser is of no use
             reason = EXAMPLE
         raise TableError(f"{name}: cannot evaluate the query {query!r}: {reason}") from error
     if not isinstance(rows, pd.Series) or not is_bool_dtype(rows):
         raise TableError(f"{name}: the query {query!r} does not choose rows: {EXAMPLE}")
     return rows.to_numpy(bool, na_value=False)
+
+
+def _unlike(frame: pd.DataFrame, query: str) -> str:
+    """Which comparison of a query is of text with a number, and what to write; or nothing."""
+    text, columns = parsed(query)
+    of_words = {name: column for column, name in named(frame).items()}
+    for node in ast.walk(ast.parse(text, mode="eval")):
+        if not isinstance(node, ast.Compare):
+            continue
+        sides = [node.left, *node.comparators]
+        words = [columns[side.id] for side in sides if isinstance(side, ast.Name)]
+        values = [side.value for side in sides if isinstance(side, ast.Constant)]
+        for word in words:
+            column = word if word in frame else of_words.get(ALIASES.get(word, word))
+            if column not in frame:
+                continue
+            numeric = is_numeric_dtype(frame[column])
+            for value in values:
+                if numeric and isinstance(value, str):
+                    how = f"and {value!r} is text: write it without quotes"
+                    return f"column {word!r} holds numbers, {how}."
+                if not numeric and isinstance(value, int | float):
+                    how = f"and {value:g} is a number: write '{value:g}'"
+                    return f"column {word!r} holds text, {how}."
+    return ""

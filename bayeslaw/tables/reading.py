@@ -27,13 +27,17 @@ from bayeslaw.tables.queries import EXPRESSION_NAMES, evaluated, parsed
 from bayeslaw.tables.table import ROLES, LossTable, Role, csv_text, rows_of
 from bayeslaw.tables.units import UNIT_WORDS, check_counts, check_losses, in_nats
 from bayeslaw.tables.validation import (
-    BASE_LOSSES,
     COLUMNS,
     LINE_COLUMN,
+    STEPS,
+    TRAINING,
+    VALIDATION,
+    absent,
     canonical,
     check_positive,
     label_texts,
     named,
+    quoted,
     row_numbers,
     typed,
 )
@@ -99,15 +103,20 @@ def read_table(
     for file in [path] if source is None else [path, source]:
         frame = read_frame(file)
         _check_unit_of_name(frame, columns.get("loss", ""), str(file), loss_unit)
+        _doubt_names(frame, columns, str(file))
+        read_by = _expressions(frame, columns)
         frame = renamed(frame, columns, str(file))
         first = not tables
+        if first:
+            frame = asked(frame, where, loss_unit, bytes_per_token)
         tables.append(
-            from_frame(
-                asked(frame, where, loss_unit) if first else frame,
+            _validated(
+                frame,
                 str(file),
                 role=role if first else None,
                 loss_unit=loss_unit,
                 bytes_per_token=bytes_per_token,
+                columns=read_by,
             )
         )
     return (tables[0] if source is None else starting(*tables)).query(where)
@@ -124,6 +133,35 @@ def _check_unit_of_name(frame: pd.DataFrame, column: str, name: str, unit: str |
             f"{argument('loss_unit', UNIT_WORDS[word])}, or {argument('loss_unit', 'nats')} if "
             "it is not."
         )
+
+
+def _doubt_names(frame: pd.DataFrame, columns: Mapping[str, str], name: str) -> None:
+    """Warn of steps that are read as tokens, and of training losses, by the names of columns."""
+    said = []
+    tokens, loss = columns.get("tokens", ""), columns.get("loss", "")
+    if tokens in frame and STEPS.search(tokens) and "token" not in tokens.lower():
+        per_step = argument("columns", {"tokens": f"{quoted(tokens)} * 524288"})
+        said.append(
+            f"tokens are read from {tokens!r}, which are steps by its name: multiply them by the "
+            f"tokens of a step, such as {per_step}."
+        )
+    if loss in frame and TRAINING.search(loss) and not VALIDATION.search(loss):
+        others = [c for c in map(str, frame) if "loss" in c.lower() and VALIDATION.search(c)]
+        there = f"{others[0]!r} is there too" if others else "fit those of a validation set"
+        said.append(f"the column {loss!r} has training losses by its name; {there}.")
+    for words in said:
+        warnings.warn(f"{name}: {words}", TableWarning, stacklevel=3)
+
+
+def _expressions(frame: pd.DataFrame, columns: Mapping[str, str]) -> dict[str, str]:
+    """What columns are read by, as parts of a further expression of the file's columns."""
+    read_by = {}
+    for column, text in columns.items():
+        one_column = text.isidentifier() or re.fullmatch("`[^`]*`", text)
+        read_by[column] = text if one_column else f"({text})"
+        if text in frame:
+            read_by[column] = quoted(text)
+    return read_by
 
 
 def renamed(frame: pd.DataFrame, columns: Mapping[str, str], name: str = "table") -> pd.DataFrame:
@@ -154,30 +192,40 @@ def _computed(frame: pd.DataFrame, text: str) -> Any:
         return evaluated(frame.astype(dict.fromkeys(digits, float)), text)
 
 
-def asked(frame: pd.DataFrame, query: str | None, loss_unit: str | None) -> pd.DataFrame:
+def asked(
+    frame: pd.DataFrame,
+    query: str | None,
+    loss_unit: str | None,
+    bytes_per_token: float | None = None,
+) -> pd.DataFrame:
     """The rows of a frame that a query may select, with their bases; only these must be valid.
 
-    A row stays if the query is about a number that it does not have.
+    A row stays if the query is about a number that it does not have, since it may be one of those
+    asked for. Not if that number is the loss: such as at the steps between two evaluations.
     """
     if query is None:
         return frame
     rows = frame.rename(columns=named(frame)).reset_index(drop=True)
     if rows.columns.has_duplicates or "tokens" not in rows:
         return frame
+    unmeasured = pd.Series(False, rows.index)
+    if "loss" in rows:
+        unmeasured = absent(rows["loss"])
     try:
         for column in rows:
             rows[column] = typed(rows[column])
         base = rows["tokens"] == 0
         rows[ROW] = np.arange(len(rows))
-        selected = LossTable(rows[~base], baselines=rows[base]).query(query)
+        in_unit = in_nats(rows, "", loss_unit, bytes_per_token)
+        selected = LossTable(in_unit[~base], baselines=in_unit[base]).query(query)
     except TableError:  # of the whole table, when it is validated
         return frame
     names = parsed(query)[1].values()
     about = {column for name in names for column in EXPRESSION_NAMES.get(name, (name,))}
-    if loss_unit not in (None, "nats") and about & {"loss", *BASE_LOSSES}:
-        return frame
     kept = rows[ROW].isin([*selected.frame[ROW], *selected.baselines[ROW]])
-    kept |= rows[[c for c in COLUMNS if c in about]].isna().any(axis=1)
+    for column in about.intersection(COLUMNS).intersection(rows):
+        lacking = rows[column].isna()
+        kept |= lacking & ~unmeasured if column == "loss" else lacking
     return frame[kept.to_numpy()]
 
 
@@ -247,6 +295,8 @@ def read_frame(path: str | Path) -> pd.DataFrame:
     if is_hdf5(path):
         raise TableError(f"{path}: a saved posterior, not a table of losses.")
     try:
+        if path.stat().st_size == 0:
+            raise pd.errors.EmptyDataError  # noqa: TRY301 -- of any kind of file
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
         if path.suffix == ".xlsx":
@@ -266,6 +316,13 @@ def read_frame(path: str | Path) -> pd.DataFrame:
         if path.suffix != ".xlsx":
             raise
         raise TableError(f"{path}: Excel needs openpyxl: pip install openpyxl") from error
+    except UnicodeDecodeError as error:
+        byte = f"byte {error.object[error.start]:#x} at {error.start}"
+        raise TableError(
+            f'{path}: not text in UTF-8 ({byte}); save it as UTF-8, in Excel as "CSV UTF-8".'
+        ) from error
+    except pd.errors.EmptyDataError as error:
+        raise TableError(f"{path}: the file is empty: it has no header and no rows.") from error
     except Exception as error:  # pandas, csv, gzip and openpyxl raise many types
         said = (str(error).strip() or repr(error)).splitlines()[0]
         raise TableError(f"{path}: not a readable table: {said}") from error
@@ -346,11 +403,19 @@ def read_rows(
     here = {*named(frame).values()}
     here |= {"loss"} if columns.get("loss") not in frame else set()
     columns = {column: text for column, text in columns.items() if column not in here}
-    frame = asked(renamed(frame, columns, name), where, loss_unit)
+    read_by = _expressions(frame, columns)
+    frame = asked(renamed(frame, columns, name), where, loss_unit, bytes_per_token)
     if "loss" not in frame:
         frame = of_role(rows_of(frame, name).frame, name, role)
         return LossTable(in_nats(frame, name, loss_unit, bytes_per_token), name).query(where)
-    rows = from_frame(frame, name, role=role, loss_unit=loss_unit, bytes_per_token=bytes_per_token)
+    rows = _validated(
+        frame,
+        name,
+        role=role,
+        loss_unit=loss_unit,
+        bytes_per_token=bytes_per_token,
+        columns=read_by,
+    )
     if bases := len(rows.baselines):
         text = f"{name}: {bases} rows with tokens = 0 are baselines, not forecast."
         warnings.warn(text, TableWarning, stacklevel=2)
@@ -417,6 +482,21 @@ def from_frame(
     >>> table.frame["params"].tolist()
     [100000000.0, 1000000000.0]
     """
+    return _validated(
+        frame, name, role=role, loss_unit=loss_unit, bytes_per_token=bytes_per_token, columns={}
+    )
+
+
+def _validated(
+    frame: pd.DataFrame,
+    name: str,
+    *,
+    role: Role | None,
+    loss_unit: str | None,
+    bytes_per_token: float | None,
+    columns: Mapping[str, str],
+) -> LossTable:
+    """The table of `from_frame`; `columns` are the expressions that columns were read by."""
     frame = canonical(frame, name, ("params", "tokens", "loss"), lines=True)
     frame = of_role(frame, name, role)
     frame = in_nats(frame, name, loss_unit, bytes_per_token)
@@ -434,7 +514,7 @@ def from_frame(
     base = frame["tokens"] == 0
     if base.all():
         raise TableError(f"{name}: every row has tokens = 0; nothing to fit.")
-    check_counts(frame, name)
+    check_counts(frame, name, columns)
     check_losses(frame[~base], name, loss_unit)
     return LossTable(frame[~base].reset_index(drop=True), name, frame[base].reset_index(drop=True))
 

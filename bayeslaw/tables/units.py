@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 
 import numpy as np
@@ -11,7 +11,15 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError, TableWarning, argument, unknown
 from bayeslaw.tables.covariates import COUNTS, TABLE
-from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, check_positive, row_numbers
+from bayeslaw.tables.validation import (
+    BASE_LOSSES,
+    COVARIATES,
+    MOST_TOKENS,
+    check_positive,
+    exponent,
+    factor_of_name,
+    row_numbers,
+)
 
 LOSS_UNITS = ("nats", "bits", "perplexity", "bits-per-byte")
 UNIT_WORDS = {"bpb": "bits-per-byte", "byte": "bits-per-byte", "bits": "bits"}
@@ -23,6 +31,16 @@ MOST_LOSS = 12.5  # nats per token: a uniform guess of one of 262,144 tokens cos
 MOST_LEVEL = 1.6
 """Largest ratio of losses to `published_loss` that is not doubted; that of one domain of the
 shipped tables is 1.54 at most (Gadre, Penn treebank), of bits it would be 1.44 times as large."""
+LEAST_LEVEL, LEAST_ADAPTED = 0.5, 0.2
+"""Least ratio of losses to `published_loss` that is not doubted: from scratch, where that of the
+shipped tables is 0.63 or more (OLMo, code), and of adaptation, where it is 0.31 or more (Delphi,
+mathematics). Bits per byte are about a third of nats per token."""
+NO_LEVEL = 0.03
+"""Ratio below which losses are no bits per byte either; `check_losses` warns of such small ones."""
+TOY = 1e7
+"""Parameters up to which models may have tokens of their own, such as characters."""
+SAME_UNIT = 0.1
+"""Log of the ratio up to which losses differ from forecasts by a change of unit alone."""
 LEAST_COUNT = 1e4
 """Fewest parameters of a language model, and tokens it is trained on; less is in another unit."""
 LEAST_PARAMS = 1e3
@@ -34,6 +52,8 @@ FEW_TOKENS, SWAPPED = 0.5, 1.3
 """Tokens per parameter, and ratio of the standard deviations of log losses about `published_loss`
 to those with N and D swapped. Adaptation has few tokens, or is fitted better when swapped: of the
 shipped tables none has both."""
+FEWEST_ADAPTING = 1e-4
+"""Tokens per parameter below which also those of an adaptation are doubted: they may be steps."""
 # Factors above the fitted range from which a value may be, and surely is, in another unit. Below
 # it the first is enough: nobody forecasts runs a thousand times smaller than the fitted ones.
 OTHER_UNIT, NO_OTHER = 1e3, 1e6
@@ -88,22 +108,31 @@ def check_losses(rows: pd.DataFrame, name: str, unit: str | None) -> None:
         )
 
 
-def check_counts(rows: pd.DataFrame, name: str) -> None:
-    """Refuse a table of losses whose counts are too small or large, such as tokens in billions."""
+def check_counts(rows: pd.DataFrame, name: str, columns: Mapping[str, str]) -> None:
+    """Refuse a table of losses whose counts are too small or large, such as tokens in billions.
+
+    `columns` are the expressions that columns were read by, with which the message corrects them.
+    """
     for column in rows.columns.intersection([c for c, unit in UNITS.items() if unit == COUNTS]):
         values = rows.loc[rows[column] > 0, column]
         least, most = float(values.min()), float(values.max())
         is_most = f"{name}: the largest of column {column!r} is {most:g}"
         if most < LEAST_COUNT or (column == "params" and least < LEAST_PARAMS):
             is_low = is_most if most < LEAST_COUNT else is_most + f", the least {least:g}"
-            how = argument("columns", counts_of(rows) or {column: f"{column} * 1e9"})
-            raise TableError(f"{is_low}; {COUNTS}: {how}.")
+            factors = counts_of(rows) or {column: 1e9}
+            meant = dict(columns)
+            for count, factor in factors.items():
+                read = columns.get(count, count)
+                # The name of the file's column knows its unit better than the losses do.
+                known = factor_of_name(read.strip("`"))
+                meant[count] = f"{read} * {exponent(known if known > 1 else factor)}"
+            raise TableError(f"{is_low}; {COUNTS}: {argument('columns', meant)}.")
         if most > LARGEST_COUNT and column in COVARIATES:
             raise TableError(f"{is_most}, more than any run has; check its unit.")
 
 
-def counts_of(rows: pd.DataFrame) -> dict[str, str]:
-    """Expressions of `params` and `tokens` that are counts, as far as their losses tell.
+def counts_of(rows: pd.DataFrame) -> dict[str, float]:
+    """Factors by which `params` and `tokens` become counts, as far as their losses tell.
 
     The unit is that at which the losses are nearest to `published_loss`, and tokens per parameter
     near 20: both columns are more likely in one unit, and no model has `MOST_PARAMS`.
@@ -124,7 +153,7 @@ def counts_of(rows: pd.DataFrame) -> dict[str, str]:
         if score < least:
             chosen, least = factors, score
     pairs = zip(columns, chosen, strict=True)
-    return {c: f"{c} * {f:.0e}".replace("e+0", "e") for c, f in pairs if f > 1}
+    return {column: factor for column, factor in pairs if factor > 1}
 
 
 def published_loss(params: Floats, tokens: Floats) -> Floats:
@@ -145,19 +174,61 @@ def doubtful_scale(rows: pd.DataFrame) -> list[str]:
         for pair in ((params, tokens), (tokens, params))
     )
     said = []
+    level = float(np.exp(np.median(off)))
+    adapted = not {"replay", "base"}.isdisjoint(rows)
     # Losses that are larger still were read with a stated unit.
-    if (level := float(np.exp(np.median(off)))) > MOST_LEVEL and rows["loss"].max() <= MOST_LOSS:
+    if level > MOST_LEVEL and rows["loss"].max() <= MOST_LOSS:
         units = " or ".join(argument("loss_unit", unit) for unit in ("bits", "perplexity"))
         said.append(
             f"losses are {level:.2g} times those of Chinchilla's law for web text, in nats per "
             f"token; if they are in another unit, give {units}."
         )
-    if np.median(tokens / params) < FEW_TOKENS and off.std() > SWAPPED * swapped.std():
+    least = LEAST_ADAPTED if adapted else LEAST_LEVEL
+    if NO_LEVEL < level < least and params.max() > TOY:
+        per_byte = argument("loss_unit", "bits-per-byte")
         said.append(
-            f"there are {np.median(tokens / params):.2g} tokens per parameter, and losses vary "
+            f"losses are {level:.2g} times those of Chinchilla's law for web text, in nats per "
+            f"token: if they are bits per byte, give {per_byte} and "
+            f"{argument('bytes_per_token', 4.4)}; if they are nats, of text that is as easy to "
+            "predict or per byte, nothing is wrong."
+        )
+    ratio = float(np.median(tokens / params))
+    if ratio < FEW_TOKENS and off.std() > SWAPPED * swapped.std():
+        said.append(
+            f"there are {ratio:.2g} tokens per parameter, and losses vary "
             "more as if params were tokens: check that these columns are not swapped."
         )
+    elif ratio < (FEWEST_ADAPTING if adapted or "ptpp" in rows else FEW_TOKENS):
+        largest = int(params.argmax())
+        less = argument("columns", {"params": "params / 1000"})
+        more = argument("columns", {"tokens": "tokens * 524288"})
+        said.append(
+            f"there are {ratio:.2g} tokens per parameter (median; {tokens[largest]:.3g} tokens for "
+            f"the largest model of {params[largest]:.3g}): were millions taken for billions, such "
+            f"as {less}? Are the tokens steps, such as {more}, times the tokens of a step?"
+        )
+    if "ptpp" in rows and (before := float((params * rows["ptpp"]).max())) > MOST_TOKENS:
+        said.append(
+            f"a base was pre-trained on {before:.2g} tokens, params times ptpp, more than any "
+            "model was: check the units of both (ptpp is pre-training tokens / params)."
+        )
     return said
+
+
+def bits_for_nats(losses: Floats, forecast: Floats) -> str:
+    """Whether losses differ from their forecasts as bits do from nats, in words; or nothing."""
+    ratios = np.log(losses / forecast)
+    per_bit = -math.log(math.log(2))
+    for sign, words in ((1, "bits per token are of nats"), (-1, "nats per token are of bits")):
+        if len(ratios) and (np.abs(ratios - sign * per_bit) < SAME_UNIT).all():
+            bits = argument("loss_unit", "bits")
+            which = "these losses" if sign == 1 else "the losses that were fitted"
+            times = "each" if len(ratios) == 1 else "all"
+            return (
+                f"The losses are {times} {np.exp(np.median(ratios)):.2f} times the forecast, as "
+                f"{words}: if {which} are in bits, read them with {bits}."
+            )
+    return ""
 
 
 def check_units(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:

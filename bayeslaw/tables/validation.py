@@ -6,14 +6,14 @@ compared as the text of `label_texts`. A row without a label is a group of its o
 
 import re
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from difflib import get_close_matches
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import is_list_like
+from pandas.api.types import is_list_like, is_numeric_dtype
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError, TableWarning, argument
@@ -30,11 +30,39 @@ NUMBERS = (*COLUMNS, "annealed", "rate", *BASE_LOSSES)
 KNOWN = (*NUMBERS, *LABEL_COLUMNS)
 """Columns with a meaning."""
 ALIASES = {row.alias: c for c, row in TABLE.items()}
-THEIRS = {"params": "param|model.?size|^size$", "tokens": "token", "loss": "loss"}
+THEIRS = {
+    "params": r"param|model.?size|^size(?![a-z])",
+    "tokens": "token",
+    "ptpp": "tokens?_per_param",
+    "loss": "loss",
+}
 """Patterns of names that others have for columns."""
+NOT_THEIRS = {
+    "params": "norm|grad|per",
+    "tokens": "per|/s|sec|vocab|pre.?train|unique",
+    "loss": "std|sem|err|lo[0-9]|hi[0-9]|lower|upper|scale|aux|router|balanc|__min|__max",
+}
+"""Patterns of names that only look like these, such as tokens per second."""
+VALIDATION, TRAINING, STEPS = (
+    re.compile(rf"(?:^|[^a-z])(?:{words})(?:[^a-z]|$)", re.IGNORECASE)
+    for words in ("val|valid|validation|eval|test|dev|held.?out", "train|training", "steps?")
+)
+"""Words in names of columns: of validation losses, of training losses, and of steps."""
 SUFFIXES = {"K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+UNIT_IN_NAME = re.compile(
+    r"(?:^|[^A-Za-z])(?:(?P<letter>[kmbt])|(?P<short>mn|mil|bn|tn)|(?P<word>milli|billi|trilli)ons?)"
+    r"[^A-Za-z]*$",
+    re.IGNORECASE,
+)
+"""Unit of counts at the end of a name, such as n_params_M, tokens_bn or size (billions)."""
+UNIT_AT_NAME = re.compile(r"[a-z](?P<letter>[KMBT])$")
+"""The same as a capital letter right after the name, such as paramsM."""
+MOST_TOKENS = 5e13
+"""Tokens beyond those of any run: more means that a column is in single counts already."""
 SUFFIXED_NUMBER = r"[0-9]*\.?[0-9]+[KkMBT]"
 MISSING = "is missing (NaN); fill it or drop the row"
+MEANING = {"ptpp": "pre-training tokens / params"}
+"""What a column is, where its name does not say it."""
 LINE_COLUMN = "line"
 """Name of an index that holds the lines of a file."""
 _POSITIVE = {c: row.positive for c, row in TABLE.items() if row.positive}
@@ -69,6 +97,11 @@ def canonical(
     The values of `required`, if it is a mapping, say in the error what needs each column. With
     `lines` the copy keeps the index of the frame, by which messages name rows.
     """
+    given: object = frame  # whatever a user gave
+    if not isinstance(given, pd.DataFrame):
+        kind = "None" if given is None else f"a {type(given).__name__}"
+        how = ": give pd.DataFrame(rows)" if isinstance(given, dict | list) else ""
+        raise TableError(f"{name}: a pandas data frame is expected, not {kind}{how}.")
     lacking = missing_columns(frame, required, name)
     frame = frame.rename(columns=named(frame))
     if repeated := sorted(set(frame.columns[frame.columns.duplicated()])):
@@ -111,25 +144,98 @@ def missing_columns(
     if not lacking:
         return ""
     alias_of = {column: f"or {alias}" for alias, column in ALIASES.items()}
-    unused = {str(c).lower(): str(c) for c, name in here.items() if name not in KNOWN}
-    names, meant = [], {}
+    names = []
     for column in lacking:
-        about = "; ".join(filter(None, [alias_of.get(column), needs[column]]))
-        names.append(f"{column!r}" + (f" ({about})" if about else ""))
-        near = [c for c in unused if re.search(THEIRS.get(column, column), c)]
-        if near := near or get_close_matches(column, unused, n=1):
-            meant[column] = quoted(unused.pop(near[0]))
-    flops = [quoted(column) for c, column in unused.items() if "flop" in c or "compute" in c]
-    if flops and "tokens" in set(lacking) - set(meant):
-        meant["tokens"] = f"{flops[0]} / 6 / {meant.get('params', 'params')}"
+        about = [alias_of.get(column), MEANING.get(column), needs[column]]
+        words = "; ".join(filter(None, about))
+        names.append(f"{column!r}" + (f" ({words})" if words else ""))
     several = len(lacking) > 1
     text = f"column{'s' * several} {', '.join(names)} {'are' if several else 'is'} missing"
     text += f"; found: {', '.join(columns)}."
-    if not meant:
-        return text
+    meant, remarks = likely_columns(frame, lacking, here)
     if name.startswith("--"):
-        return text + f" Write {', '.join(f'{c} for {likely}' for c, likely in meant.items())}."
-    return text + f" Perhaps {argument('columns', meant)}."
+        options = ", ".join(f"{column} for {likely}" for column, likely in meant.items())
+        return text + (f" Write {options}." if meant else "")
+    if meant:
+        text += f" Perhaps {argument('columns', meant)}."
+    return " ".join([text, *remarks])
+
+
+def likely_columns(
+    frame: pd.DataFrame, lacking: Sequence[str], here: Mapping[Hashable, str]
+) -> tuple[dict[str, str], list[str]]:
+    """Likely expressions of columns that a frame lacks, and what to know of them.
+
+    `here` is `named` of the frame. No expression has a column that is not there.
+    """
+    unused = {str(c).lower(): str(c) for c, name in here.items() if name not in KNOWN}
+    meant: dict[str, str] = {}
+    remarks = []
+    for column in lacking:
+        other = NOT_THEIRS.get(column, "$^")
+        possible = [c for c in unused if not re.search(other, c)]
+        near = [c for c in possible if re.search(THEIRS.get(column, column), c)]
+        if column == "loss" and near:
+            near.sort(key=_kind_of_loss)
+            near = [c for c in near if _kind_of_loss(c) == _kind_of_loss(near[0])]
+            if len(near) > 1:
+                losses = ", ".join(quoted(unused[c]) for c in near)
+                remarks.append(
+                    f"Each of {losses} may be the losses of a domain: fit one at a time, or give "
+                    "each a row of its own, with a column 'domain' (pandas.DataFrame.melt)."
+                )
+            elif TRAINING.search(near[0]):
+                remarks.append("These are training losses by their name; laws are of validation.")
+        near = near or get_close_matches(column, possible, n=1)
+        if near:
+            theirs = unused.pop(near[0])
+            factor = factor_of_name(theirs, frame[_column_of(frame, theirs)])
+            scaled = column in ("params", "tokens") and factor > 1
+            meant[column] = quoted(theirs) + (f" * {exponent(factor)}" if scaled else "")
+    rest = {*lacking} - {*meant}
+    params = meant.get("params") or ("params" if "params" in here.values() else "")
+    product = f"({params})" if "*" in params else params
+    flops = [quoted(c) for lower, c in unused.items() if "flop" in lower or "compute" in lower]
+    if flops and "tokens" in rest and params:
+        meant["tokens"] = f"{flops[0]} / 6 / {product}"
+    steps = [quoted(c) for c in unused.values() if STEPS.search(c)]
+    if steps and "tokens" in rest - {*meant}:
+        remarks.append(f"Tokens are steps ({steps[0]}) times the tokens of a step.")
+    before = [quoted(c) for lower, c in unused.items() if re.search("pre.?train.*token", lower)]
+    if before and "ptpp" in rest and params:
+        meant["ptpp"] = f"{before[0]} / {product}"
+    return meant, remarks
+
+
+def _kind_of_loss(name: str) -> int:
+    """0 for a column of validation losses by its name, 2 for one of training losses, else 1."""
+    if VALIDATION.search(name):
+        return 0
+    return 2 if TRAINING.search(name) else 1
+
+
+def _column_of(frame: pd.DataFrame, text: str) -> Hashable:
+    return next(column for column in frame.columns if str(column) == text)
+
+
+def factor_of_name(name: str, values: pd.Series | None = None) -> float:
+    """Factor that makes counts of a column whose name ends with their unit; 1 if none does.
+
+    Values that would be more than any count are in single counts, whatever the name says.
+    """
+    unit = UNIT_IN_NAME.search(name) or UNIT_AT_NAME.search(name)
+    if not unit:
+        return 1.0
+    word = next(text for text in unit.groups() if text)
+    factor = SUFFIXES[word[0].upper()]
+    if values is not None and pd.to_numeric(values, errors="coerce").max() * factor > MOST_TOKENS:
+        return 1.0
+    return factor if values is None or is_numeric_dtype(values) else 1.0
+
+
+def exponent(factor: float) -> str:
+    """A power of ten as people write it, such as 1e9."""
+    return f"{factor:.0e}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
 
 
 def named(frame: pd.DataFrame) -> dict[Hashable, str]:
@@ -180,13 +286,25 @@ def typed(column: pd.Series, name: str = "") -> pd.Series:
 
 
 def _numbers(column: pd.Series, name: str, may_lack: pd.Series) -> pd.Series:
-    values, lacking = typed(column, name), column.isna()
-    refuse(values.isna() & lacking & ~may_lack, column, name, MISSING)
+    values, lacking = typed(column, name), absent(column)
+    missing = MISSING
+    if column.name == "loss":
+        missing += f", such as with {argument('where', 'loss > 0')}"
+    refuse(values.isna() & lacking & ~may_lack, column, name, missing)
     commas = column[values.isna()].astype(str).str.contains(",").any()
     advice = "; write 3.05 or 1000 without a comma" * bool(commas)
     refuse(values.isna() & ~lacking, column, name, f"is not a number{advice}")
     refuse(values.abs() == np.inf, column, name, "is infinite")
     return values
+
+
+def absent(column: pd.Series) -> pd.Series:
+    """Where a column of numbers has none: an empty field, or the text that programs write for it.
+
+    Such as NaN in exports of logs. In columns of labels these are labels.
+    """
+    texts = column.astype("string").str.strip().str.lower()
+    return column.isna() | texts.isin(["nan", "na", "n/a", "none", "null", ""]).fillna(False)
 
 
 def numeric(frame: pd.DataFrame, declared: Mapping[str, Covariate], name: str) -> pd.DataFrame:
