@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -201,6 +202,23 @@ def test_what_verify_refuses(file, losses):
     assert bl.verify(file, moved, tolerance=0.011).results[-1]["tolerance"] == 0.011
     sha256 = bl.verify(file).sha256
     assert bl.verify(file, losses, sha256=sha256.upper()).sha256 == sha256
+
+
+def test_memory_does_not_grow_with_the_square_of_the_rows(tmp_path):
+    fit = saved("plain").accepted(beyond_evidence=True)
+    rows = bl.grid(params=np.geomspace(1e8, 3e9, 50), tokens=np.geomspace(1e9, 1e11, 80))
+    few = fit.forecast(rows)
+    few = replace(few, draws=few.draws.isel(draw=slice(5)))
+    measured = bl.from_frame(rows.assign(loss=few.median)[::-1])
+    tracemalloc.start()
+    bl.register(few, tmp_path / "x.json")
+    found = bl.verify(tmp_path / "x.json", measured)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # Of all pairs, one truth value each would be 16 MB, and one float 128 MB.
+    assert peak < 100e6
+    assert (found.missing, found.extra) == ((), ())
+    assert found.frame["error"].abs().max() < 1e-12
 
 
 def test_losses_of_bases_are_matched_where_a_law_starts_from_them(tmp_path):

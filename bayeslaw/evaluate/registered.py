@@ -343,8 +343,8 @@ def _about(table: LossTable) -> dict[str, Any]:
 def _content(forecast: Forecast, draws: int) -> RegisteredForecast:
     frame, fits = forecast.stated, forecast.fits
     match = _matched_columns(forecast)
-    alike = same_rows(frame, frame, match)
-    if (same := pd.Series((alike & alike.T).sum(axis=1) > 1, frame.index)).any():
+    alike = [same.sum(axis=1) for same in same_rows(frame, frame, match, mutual=True)]
+    if (same := pd.Series(np.concatenate(alike) > 1, frame.index)).any():
         raise TableError(
             f"{row_numbers(same)} of the forecast have the same {', '.join(match)}, so a measured "
             "loss could be of either; drop all but one, or add a column 'run'."
@@ -404,24 +404,32 @@ def _rows_of(registered: RegisteredForecast, table: LossTable, tolerance: float)
                 f"{table.name}: no column {column!r}, by which measured rows are matched to the "
                 f"forecast's ({', '.join(registered['match'])}); add it."
             )
-    same = same_rows(planned, table.frame, match, tolerance).T
-    if (several := pd.Series(same.sum(1) > 1)).any():
+    row_of = np.full(len(table), -1)
+    matches, repeated = np.zeros(len(table), int), -1
+    row = 0
+    for block in same_rows(planned, table.frame, match, tolerance):
+        matches += block.sum(axis=0)
+        for measured in block:
+            row_of[measured] = row
+            if measured.sum() > 1 and repeated < 0:
+                repeated, measurements = row, measured
+            row += 1
+    if (several := pd.Series(matches > 1)).any():
         raise TableError(
             f"{table.name}: {row_numbers(several)} lie within {tolerance:g} of several rows of the "
             "forecast; give a smaller tolerance."
         )
-    if (repeated := same.sum(0) > 1).any():
-        row = int(repeated.argmax())
+    if repeated >= 0:
         raise TableError(
-            f"{table.name}: {row_numbers(pd.Series(same[:, row]))} are all measurements of row "
-            f"{row} of the forecast; keep one, such as with where."
+            f"{table.name}: {row_numbers(pd.Series(measurements))} are all measurements of row "
+            f"{repeated} of the forecast; keep one, such as with where."
         )
-    if not same.any():
+    if not matches.any():
         raise TableError(
             f"{table.name}: none of its {len(table)} rows was forecast; rows are matched by "
             f"{', '.join(match)}, covariates up to a relative {tolerance:g}."
         )
-    return np.asarray(np.where(same.any(1), same.argmax(1), -1))
+    return row_of
 
 
 def _scores(registered: RegisteredForecast, frame: pd.DataFrame) -> pd.Series:
