@@ -24,6 +24,7 @@ from bayeslaw.inference.pools import load_posterior
 from bayeslaw.inference.residuals import group_effects, last_errors
 from bayeslaw.inference.storage import SCHEMA
 from bayeslaw.laws.priors import NOISE, override
+from bayeslaw.laws.steps import Repetition
 from bayeslaw.model import effects
 from bayeslaw.model.building import build
 from bayeslaw.model.prior import draw_parameters
@@ -412,6 +413,16 @@ def test_other_layouts_and_damage(path, spoil, says):
     with h5py.File(path, "a") as file:
         spoil(file)
     refuse(path, says)
+
+
+def test_a_fit_of_an_older_version_is_not_called_damaged(path):
+    """Repeated data were once worth the same to models of all sizes; the layout is the same."""
+    fit = saved("plain")
+    older = fit.law.taking(Repetition)
+    assert {*older.coordinates} - {*fit.law.coordinates} == {"R_D", "R_D_N"}
+    draws = fit.draws.assign(R_D=fit.draws["alpha"] * 0 + 15.0)
+    replace(fit, spec=replace(fit.spec, law=older), draws=draws).save(path)
+    refuse(path, r"written by another version of bayeslaw.*\(without R_D_N\); fit again")
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt])

@@ -168,18 +168,21 @@ def read(path: str | Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     if form not in (MARK, POOL_MARK):
         raise FileError(f"{path}: a NetCDF file, but not a bayeslaw posterior.")
     try:
-        # Before the digest: another layout is not damage.
-        if (schema := int(tree.attrs["schema"])) != SCHEMA:
-            newer = schema > SCHEMA
-            raise FileError(
-                f"{path}: schema {schema} is {'newer' if newer else 'older'} than this version "
-                f"reads ({SCHEMA}); {'upgrade bayeslaw' if newer else 'fit again'}."
-            )
-        if not whole:
-            raise FileError(
-                f"{path}: damaged or edited: its content is not that of its SHA-256; restore the "
-                "file, or fit again."
-            )
+        schema = int(tree.attrs["schema"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileError(f"{path}: the posterior is damaged (no schema).") from error
+    if schema != SCHEMA:  # before the digest: another layout is not damage
+        newer = schema > SCHEMA
+        raise FileError(
+            f"{path}: schema {schema} is {'newer' if newer else 'older'} than this version "
+            f"reads ({SCHEMA}); {'upgrade bayeslaw' if newer else 'fit again'}."
+        )
+    if not whole:
+        raise FileError(
+            f"{path}: damaged or edited: its content is not that of its SHA-256; restore the "
+            "file, or fit again."
+        )
+    try:
         if form == MARK:
             return {"": _arguments(tree)}, {}
         about = json.loads(tree.attrs["meta"])
@@ -188,7 +191,12 @@ def read(path: str | Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     except LawError as error:
         raise FileError(f"{path}: {error}") from error
     except (KeyError, TypeError, ValueError) as error:
-        raise FileError(f"{path}: the posterior is damaged ({error}).") from error
+        # Not damage: the content is that of its SHA-256.
+        why = f"no {error}" if isinstance(error, KeyError) else error
+        raise FileError(
+            f"{path}: written by another version of bayeslaw, whose model is another one ({why}); "
+            "fit again."
+        ) from error
 
 
 def _arguments(tree: xr.DataTree) -> dict[str, Any]:
@@ -200,7 +208,7 @@ def _arguments(tree: xr.DataTree) -> dict[str, Any]:
     spec = spec_of(meta)
     if other := set(spec.law.coordinates) - set(draws.data_vars):
         lacking = ", ".join(sorted(other))
-        raise ValueError(f"saved with another discrepancy, without {lacking}; fit again")
+        raise ValueError(f"without {lacking}")
     rows, baselines = (
         pd.DataFrame(json.loads(stored[name].item())) for name in ("rows", "baselines")
     )
@@ -213,7 +221,7 @@ def _arguments(tree: xr.DataTree) -> dict[str, Any]:
     for walk in spec.law.over(spec.law.covariates(table), meta["at"]).walks:
         # Knots follow from the rows and the code, which may have changed.
         if walk.knots and len(walk.knots.positions) != draws[walk.steps].shape[-1]:
-            raise ValueError(f"saved with other knots of {walk.steps}; fit again")
+            raise ValueError(f"other knots of {walk.steps}")
     checks = meta["convergence"]
     return {
         "spec": spec,

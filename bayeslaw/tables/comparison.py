@@ -1,6 +1,6 @@
 """Rows compared: with each other, and with those that a law was fitted to."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -100,9 +100,30 @@ def role_by_losses(frame: pd.DataFrame) -> str:
     """
     if not {*BASE_LOSSES} <= {*frame}:
         return ""
-    losses = frame[[*BASE_LOSSES]].dropna()
-    one = (losses["start_loss"] == losses["base_loss"]).all()
+    losses = frame[[*BASE_LOSSES]].apply(pd.to_numeric, errors="coerce").dropna()
+    one = np.isclose(losses["start_loss"], losses["base_loss"], rtol=SAME_VALUE, atol=0).all()
     return ("source" if one else "target") if len(losses) else ""
+
+
+def check_role_by_losses(
+    frame: pd.DataFrame, name: str, roles: Collection[str] = ("target", "source")
+) -> None:
+    """Refuse a column `role` that says one of some `roles`, if the losses of bases say the other.
+
+    Equal losses are of one domain. Other ones of a source may be of two harnesses, so only who read
+    both from tables asks for that role too.
+    """
+    if "role" not in frame:
+        return
+    for stated, rows in frame[frame["role"].isin(roles)].groupby("role"):
+        by_losses = role_by_losses(rows)
+        if by_losses and by_losses != stated:
+            losses = "equal losses" if by_losses == "source" else "other losses"
+            raise TableError(
+                f"{name}: the column 'role' says {stated}, but the bases have {losses} on the two "
+                f"domains ('start_loss' and 'base_loss'), so it is a {by_losses}; mend the column, "
+                "or drop it."
+            )
 
 
 def same_rows(
