@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayeslaw import FileError, load
+from bayeslaw.common import files
 from bayeslaw.common.errors import argument, command_line, unknown
 from bayeslaw.common.files import results, write_json
 from bayeslaw.common.formatting import certain, count, digits, jsonable, percent
@@ -48,6 +49,32 @@ def test_a_file_stays_the_link_or_the_pipe_that_it_was_with_its_mode(tmp_path):
     assert json.loads(os.read(reader, 100)) == {"a": 1}
     os.close(reader)
     assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_new_file_replaces_none(tmp_path, monkeypatch, links):
+    if not links:  # as on some shared and removable file systems
+        monkeypatch.setattr(os, "link", lambda *_: exec("raise PermissionError(1, 'no links')"))
+    write_json({"a": 1}, path := tmp_path / "x.json", new=True)
+    refused(FileError, "cannot write: File exists", write_json, {"a": 2}, path, new=True)
+    assert json.loads(path.read_text()) == {"a": 1}
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_a_file_that_stays_held_is_an_error_that_names_its_mark(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "LONGEST_HOLD", 0.05)
+
+    def hold():
+        with files.held(tmp_path / "x.json"):
+            pass
+
+    with files.held(tmp_path / "x.json"):
+        (mark,) = tmp_path.iterdir()
+        refused(FileError, f"another process is writing it.*delete {mark}", hold)
+    hold()
+    assert not [*tmp_path.iterdir()]
+    with pytest.raises(FileError, match="cannot write"), files.held(tmp_path / "absent" / "x.json"):
+        pass
 
 
 def test_long_names_and_threads(tmp_path, capfd):

@@ -211,6 +211,8 @@ def test_the_default_is_by_the_kind_of_law():
     assert make_spec("forgetting", discrepancy="auto").discrepancy.kind == "curvature"
     with pytest.raises(LawError, match="walking exponents are for a power of N and one of D"):
         make_spec("form1", discrepancy="walk")
+    with pytest.raises(LawError, match="from_base is for a law that starts from the losses of bas"):
+        make_spec("chinchilla", discrepancy="from_base")
 
 
 def sided(walk):

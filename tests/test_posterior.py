@@ -22,9 +22,12 @@ from bayeslaw import FileError, NotConverged, TableError, TableWarning, from_fra
 from bayeslaw.common.shown import Shown
 from bayeslaw.inference.convergence import Convergence, diagnose
 from bayeslaw.inference.pools import load_posterior
+from bayeslaw.inference.residuals import group_effects, last_errors
 from bayeslaw.inference.storage import SCHEMA
 from bayeslaw.inference.variance import shares, shares_blocks
 from bayeslaw.laws.priors import NOISE, override
+from bayeslaw.laws.steps import Repetition
+from bayeslaw.model import effects
 from bayeslaw.model.building import build
 from bayeslaw.model.prior import draw_parameters
 from bayeslaw.model.training import for_table, make_data
@@ -436,6 +439,16 @@ def test_other_layouts_and_damage(path, spoil, says):
     refuse(path, says)
 
 
+def test_a_fit_of_an_older_version_is_not_called_damaged(path):
+    """Repeated data were once worth the same to models of all sizes; the layout is the same."""
+    fit = saved("plain")
+    older = fit.law.taking(Repetition)
+    assert {*older.coordinates} - {*fit.law.coordinates} == {"R_D", "R_D_N"}
+    draws = fit.draws.assign(R_D=fit.draws["alpha"] * 0 + 15.0)
+    replace(fit, spec=replace(fit.spec, law=older), draws=draws).save(path)
+    refuse(path, r"written by another version of bayeslaw.*\(without R_D_N\); fit again")
+
+
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt])
 def test_an_interrupted_save_leaves_the_old_file(posterior, path, monkeypatch, error):
     old = path.read_bytes()
@@ -462,6 +475,71 @@ def test_a_worker_of_dask_saves_a_fit(posterior, path):
     with distributed.Client(**one) as client:
         client.submit(posterior.save, path).result()
     assert load(path).convergence == posterior.convergence
+
+
+def test_a_posterior_is_named_as_what_it_is(posterior, path):
+    refused(FileError, r"x\.pkl: cannot write: .*name it \*\.nc", posterior.save, "x.pkl")
+    pool = bl.Pool({"a": posterior, "b": posterior})
+    refused(FileError, r"name it \*\.nc", pool.save, path.with_suffix(""))
+
+
+# -- files without losses -------------------------------------------------------------------------
+
+
+def without_losses(fit, path):
+    fit.save(path, losses=False)
+    return load(path)
+
+
+def test_no_column_stays_that_may_be_the_loss_in_another_unit(path):
+    table = small().frame.assign(bits=lambda rows: rows["loss"] / np.log(2), note="x", replay=0.0)
+    fit = saved("plain")
+    bare = without_losses(replace(fit, table=from_frame(table)), path).table.frame
+    assert [*bare] == ["params", "tokens", "synthetic", "replay"]
+    # What labels rows, and what the effects and the law read.
+    for name in ("columns", "rates", "domain", "groups"):
+        fit = saved(name)
+        levels = [effects.level(level).column for level in fit.spec.effects]
+        read = {*fit.law.columns, *levels, "run", "base", "domain", "rate", "annealed"}
+        bare = without_losses(fit, path).table.frame
+        assert {*bare} >= read & {*fit.table.frame}
+        assert "loss" not in bare
+    assert {"start_loss", "base_loss"} <= {*without_losses(saved("transfer"), path).table.frame}
+    # The role stays that the losses of bases say, which a law that does not start from them drops.
+    fit = saved("form1n")
+    frame = fit.table.frame.drop(columns="role").assign(start_loss=lambda rows: rows["base_loss"])
+    table = without_losses(replace(fit, table=replace(fit.table, frame=frame)), path).table
+    assert (table.role, "start_loss" in table.frame) == ("source", False)
+
+
+def test_no_draws_stay_that_give_back_losses(path):
+    fit = saved("groups")
+    assert fit.spec.errors == "run"
+    bare = without_losses(fit, path)
+    assert {*bare.draws.variables} == {*fit.draws.variables}
+    assert {*bare.stats} == {"diverging", "depth", "maxdepth_reached", "n_steps", "step_size"}
+    # An older file has the errors at the ends of runs; saved again without losses it has not.
+    older = replace(bare, draws=bare.draws.assign(last_error=last_errors(fit)))
+    rows = fit.table.frame.drop(columns="loss").assign(tokens=lambda rows: rows["tokens"] * 2)
+    older, fit = (each.accepted(unconverged=True, beyond_evidence=True) for each in (older, fit))
+    np.testing.assert_array_equal(older.forecast(rows).samples, fit.forecast(rows).samples)
+    assert {*without_losses(older, path).draws.variables} == {*fit.draws.variables}
+
+
+def test_without_losses_a_fitted_run_goes_on_as_another_of_its_settings(path):
+    fit = saved("groups").accepted(unconverged=True, beyond_evidence=True)
+    bare = without_losses(fit, path).accepted(unconverged=True, beyond_evidence=True)
+    rows = fit.table.frame.drop(columns="loss")
+    np.testing.assert_array_equal(bare.forecast(rows).samples, fit.forecast(rows).samples)
+    further = rows.loc[rows.groupby("run")["tokens"].idxmax()].iloc[:2].reset_index(drop=True)
+    further["tokens"] *= 1.001
+    with pytest.warns(TableWarning, match=r"rows 0, 1 go on fitted runs.*without its losses"):
+        found = bare.forecast(further)
+    errors = np.log(found.samples / bare.latent(further))
+    effects_alone = group_effects(bare, bare.rows(further).frame, np.random.default_rng(0))
+    noise = errors - effects_alone
+    assert np.median(np.abs(noise)) > 0.5 * np.median(bare.values()["sigma"])
+    assert bare.forecast(further, kind="latent").samples.shape == found.samples.shape
 
 
 # -- pools ----------------------------------------------------------------------------------------

@@ -3,6 +3,9 @@
 import hashlib
 import json
 import re
+import time
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import pytest
 
 import bayeslaw as bl
 from bayeslaw.common.files import digest
+from bayeslaw.evaluate import registered
 from tests.support import refused, saved, small
 
 PLANNED = bl.grid(params=[5e9, 1e10], tokens=[1e11, 1e12]).assign(run=["a", "b", "c", None])
@@ -123,11 +127,109 @@ def test_foreign_damaged_and_newer_files(path, tmp_path):
         ('{"format": "other"}', "not a registered forecast"),
         ('{"format": "bayeslaw registered forecast", "schema": 1}', "damaged"),
         (whole[: len(whole) // 2], "damaged"),
-        (whole.replace('"schema": 1', '"schema": 2'), "upgrade bayeslaw"),
+        (whole.replace('"schema": 2', '"schema": 3'), "upgrade bayeslaw"),
+        (whole.replace('"median"', '"median": 0.5, "median"', 1), "'median' is there twice"),
+        ("[" * 10**5, "damaged"),
     ):
         bad.write_text(text)
         refused(bl.FileError, says, bl.verify, bad)
     refused(bl.FileError, "no such file", bl.verify, tmp_path / "absent.json")
+
+
+def test_files_with_their_hash_that_register_does_not_write(path):
+    """Made by another program: one line each, and no traceback."""
+    whole = path.read_text()
+    for change, says in (
+        (lambda f: f["rows"][1].pop("median"), "no 'median'"),
+        (lambda f: f["rows"][1].update(median="1"), "'median' of row 1 is no loss"),
+        (lambda f: f["rows"][1].update(lower_90=-1.0), "'lower_90' of row 1 is no loss"),
+        (lambda f: f["rows"][1].update(median=10**400), "damaged"),
+        (lambda f: f["rows"][1].update(tokens="many"), "'tokens' of row 1 is no value"),
+        (lambda f: f["rows"][1].update(run=["a"]), "'run' of row 1 is no value"),
+        (lambda f: f["rows"].reverse(), "row 0 has another number"),
+        (lambda f: f.update(rows="none"), "it has no rows"),
+        (lambda f: f.update(rows=[1, 2]), "damaged"),
+        (lambda f: f.update(match=3), "'match' is no list of texts"),
+        (lambda f: f.update(match=["weather"]), "no 'weather'"),
+        (lambda f: f.update(law=None), "its law is no text"),
+        (lambda f: f.update(synthetic="yes"), "'synthetic' is neither true nor false"),
+        (lambda f: f.update(losses_known=[]), "'losses_known' is no number"),
+        (lambda f: f.update(failures={}), "'failures' is no list"),
+        (lambda f: f.update(fits=[]), "its fits are no object"),
+        (lambda f: f["fits"]["chinchilla"].pop("training"), "no 'training'"),
+        (lambda f: f["fits"]["chinchilla"].update(covariates="params"), "covariates of chinchilla"),
+        (lambda f: f["fits"]["chinchilla"]["training"].update(rows=None), "training table of"),
+        (lambda f: f["draws"].pop(), "draws of other rows"),
+        (lambda f: f["draws"][2].pop(), "row 2 has another number of draws"),
+        (lambda f: f["draws"][2].__setitem__(0, "x"), "a draw of row 2 is no loss"),
+    ):
+        document = json.loads(whole)
+        change(document["forecast"])
+        document["sha256"] = digest(document["forecast"])
+        path.write_text(json.dumps(document))
+        refused(bl.FileError, says, bl.verify, path)
+
+
+def test_an_edit_of_a_result_is_found(file, losses):
+    bl.verify(file, losses.frame[:2])
+    bl.verify(file, losses.frame[2:])
+    whole = json.loads(file.read_text())
+    for change in (
+        lambda results: results[0]["scores"].update(coverage_90=0.5),
+        lambda results: results[0].update(scored=6),
+        lambda results: results.pop(0),
+        lambda results: results.pop(),
+        lambda results: results.reverse(),
+    ):
+        document = json.loads(json.dumps(whole))
+        change(document["results"])
+        file.write_text(json.dumps(document))
+        refused(bl.FileError, "results of its verifications were edited", bl.verify, file)
+        refused(bl.FileError, "results of its verifications were edited", bl.verify, file, losses)
+    file.write_text(json.dumps({**whole, "results": [3]}))
+    refused(bl.FileError, "results are not a list of objects", bl.verify, file)
+    # A file of the first schema has no hash of its results; from the next one on it has.
+    old = {name: part for name, part in whole.items() if name != "results_sha256"}
+    file.write_text(json.dumps(old | {"schema": 1}))
+    assert len(bl.verify(file, losses).results) == 3
+    document = json.loads(file.read_text())
+    assert document["schema"] == 2
+    assert document["results_sha256"] == digest(document["results"])
+
+
+def test_two_registrations_and_verifications_at_one_time(predicted, path, monkeypatch):
+    """The first forecast stays, and the other is told; no result is lost."""
+    write, place = registered.write_json, path.with_name("y.json")
+    hashes = []
+
+    def second_first(*given, **named):
+        monkeypatch.setattr(registered, "write_json", write)
+        hashes.append(bl.register(replace(predicted, seed=9), place))
+        write(*given, **named)
+
+    monkeypatch.setattr(registered, "write_json", second_first)
+    refused(bl.FileError, "y.json: exists; a registered", bl.register, predicted, place)
+    assert bl.verify(place).sha256 == hashes[0]
+    assert {*path.parent.iterdir()} == {path, place}
+
+    def slow(*given, **named):
+        time.sleep(0.05)
+        write(*given, **named)
+
+    monkeypatch.setattr(registered, "write_json", slow)
+    measured = PLANNED.assign(loss=2.0)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda i: bl.verify(path, measured[i : i + 1]), range(4)))
+    assert sorted(result["missing"][-1] for result in bl.verify(path).results) == [2, 3, 3, 3]
+    assert {*path.parent.iterdir()} == {path, place}
+
+
+def test_the_training_table_is_named_without_its_folder(tmp_path, predicted):
+    (fit,) = predicted.fits.values()
+    fit = replace(fit, table=replace(fit.table, name="/home/me/secret/losses.csv"))
+    bl.register(replace(predicted, fits={"chinchilla": fit}), path := tmp_path / "x.json")
+    assert content(path)["fits"]["chinchilla"]["training"]["name"] == "losses.csv"
+    assert "secret" not in path.read_text()
 
 
 def test_what_cannot_be_registered(predicted, path, tmp_path):
@@ -218,6 +320,23 @@ def test_what_verify_refuses(file, losses):
     assert bl.verify(file, moved, tolerance=0.011).results[-1]["tolerance"] == 0.011
     sha256 = bl.verify(file).sha256
     assert bl.verify(file, losses, sha256=sha256.upper()).sha256 == sha256
+
+
+def test_memory_does_not_grow_with_the_square_of_the_rows(tmp_path):
+    fit = saved("plain").accepted(beyond_evidence=True)
+    rows = bl.grid(params=np.geomspace(1e8, 3e9, 50), tokens=np.geomspace(1e9, 1e11, 80))
+    few = fit.forecast(rows)
+    few = replace(few, draws=few.draws.isel(draw=slice(5)))
+    measured = bl.from_frame(rows.assign(loss=few.median)[::-1])
+    tracemalloc.start()
+    bl.register(few, tmp_path / "x.json")
+    found = bl.verify(tmp_path / "x.json", measured)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # Of all pairs, one truth value each would be 16 MB, and one float 128 MB.
+    assert peak < 100e6
+    assert (found.missing, found.extra) == ((), ())
+    assert found.frame["error"].abs().max() < 1e-12
 
 
 def test_losses_of_bases_are_matched_where_a_law_starts_from_them(tmp_path):

@@ -248,6 +248,39 @@ def test_labels_of_bases_match_though_one_is_missing(tmp_path):
     assert table.frame["start_loss"].tolist() == GOOD["loss"].tolist()
 
 
+def test_one_file_has_the_losses_of_bases_on_both_domains(tmp_path):
+    bases = GOOD.assign(tokens=0, base=[0, 1, 2, 3])
+    one = tmp_path / "one.csv"
+    target, source = pd.concat([GOOD.assign(base=[0, 1, 2, 3]), bases]), bases.copy()
+    source["loss"] = [2.1, 2.2, 2.3, 2.4]
+    rows = [target.assign(role="target"), source.assign(role="source")]
+    rows.append(GOOD.assign(base=[0, 1, 2, 3], role="source", loss=[2.0, 2.1, 2.2, 2.3]))
+    pd.concat(rows).to_csv(one, index=False)
+    table = read_table(one, where="role == 'target'", source=one)
+    assert len(table) == 4
+    assert table.frame["base_loss"].tolist() == [2.1, 2.2, 2.3, 2.4]
+    assert table.frame["start_loss"].tolist() == GOOD["loss"].tolist()
+    own = read_table(one, where="role == 'source'", source=one)
+    assert own.frame["start_loss"].tolist() == own.frame["base_loss"].tolist()
+    assert own.role == "source"
+    # Of two domains without roles none is known to be the one that was pre-trained on.
+    pd.concat([target.assign(domain="fr"), source.assign(domain="en")]).to_csv(one, index=False)
+    says = r"several losses at tokens = 0; keep one\. If they are of two domains, add a column 'ro"
+    refused(TableError, says, read_table, one, where="domain == 'fr'", source=one)
+
+
+def test_the_losses_of_bases_and_the_role_agree_wherever_they_are_read():
+    equal = GOOD.assign(base="a", start_loss=2.5, base_loss=2.5)
+    says = "the column 'role' says target, but the bases have equal losses"
+    refused(TableError, says, from_frame, equal, role="target")
+    refused(TableError, says, from_frame, equal.assign(role="target"))
+    assert from_frame(equal, role="source").role == "source"
+    assert from_frame(equal.assign(base_loss=2.4), role="target").role == "target"
+    # Both roles in one table.
+    both = pd.concat([equal.assign(role="source"), equal.assign(role="target", base_loss=2.4)])
+    assert len(from_frame(both)) == 8
+
+
 def test_losses_in_another_unit_become_nats(tmp_path):
     frame, per_bit = GOOD.assign(start_loss=4.0), np.log(2)
     per_byte, losses = 4.5 * per_bit, frame[["loss", "start_loss"]]

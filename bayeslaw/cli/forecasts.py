@@ -18,8 +18,6 @@ from bayeslaw.common.errors import TableError
 from bayeslaw.common.shown import SYNTHETIC, Note, Shown
 
 LEVELS = as_in("Forecast.shown.levels", default="0.5,0.9", metavar="P,...")
-DISCREPANCIES = ("none", "curvature", "walk", "trend", "adaptation")
-"""Names of rivals in a backtest; any other rival is a law."""
 
 
 @dataclass(frozen=True)
@@ -293,7 +291,8 @@ def backtest(
     along: Literal["flops", "params", "tokens", "ptpp"] = as_in("backtest.along", default="flops"),
     cuts: Numbers = as_in("backtest.cuts", metavar="VALUE,..."),
     rivals: Laws = option(
-        "Other models: discrepancies (none, curvature, walk, trend) or laws.", metavar="NAME,..."
+        "Other models: laws, or none, curvature, walk, trend, adaptation, from_base.",
+        metavar="NAME,...",
     ),
     jobs: int = as_in("backtest.jobs", default=1, min=1),
     figure: Path | None = output("Draw errors by distance (PNG, PDF or SVG).", *opt.FIGURES),
@@ -307,6 +306,8 @@ def backtest(
     At each cut only the rows up to it are fitted. The table shows what the bands held and how large
     the errors were, by how far ahead the rows lay.
     """
+    from bayeslaw.model.discrepancy import DISCREPANCIES
+
     losses = reading.table(table, source_table)
     result = bl.backtest(
         losses,

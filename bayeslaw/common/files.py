@@ -5,8 +5,9 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -22,13 +23,21 @@ type Call[T] = tuple[Callable[..., T], tuple[object, ...]]
 """A function and its arguments."""
 
 
+LONGEST_HOLD = 10.0
+"""Seconds that others wait for a file that is `held`; reading and writing it takes milliseconds."""
+
+
 def atomic_write(
-    path: str | Path, content: bytes | memoryview | str, error: type[BayeslawError] = FileError
+    path: str | Path,
+    content: bytes | memoryview | str,
+    error: type[BayeslawError] = FileError,
+    *,
+    new: bool = False,
 ) -> None:
     """Write a file at once: an earlier one stays whole if an error or an interrupt comes.
 
     A symbolic link stays one, and an earlier file's permissions are kept. What is no file, such as
-    ``/dev/stdout``, is written to.
+    ``/dev/stdout``, is written to. A `new` file replaces none, also if two are written at one time.
     """
     data = content.encode() if isinstance(content, str) else content
     try:
@@ -44,6 +53,8 @@ def atomic_write(
                 with suppress(FileNotFoundError):
                     shutil.copymode(target, temporary)
                 file.write(data)
+            if new:
+                _claim(target, temporary)
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
@@ -51,23 +62,74 @@ def atomic_write(
         raise error(f"{path}: cannot write: {cause.strerror or cause}.") from cause
 
 
-def write_json(document: Mapping[str, object], path: str | Path) -> None:
+def _claim(target: Path, content: Path) -> None:
+    """Make a file that does not exist yet, with that content; `FileExistsError` if it does."""
+    try:
+        os.link(content, target)
+    except FileExistsError:
+        raise
+    except OSError:  # of a file system without hard links
+        # Empty for a moment: only one process can create it, and then it replaces its own file.
+        target.open("xb").close()
+
+
+@contextmanager
+def held(path: str | Path) -> Iterator[None]:
+    """Hold a file, so that what is read and written inside is not lost to another process.
+
+    A second file says that it is held. Only one process can create that, also on a shared file
+    system, where locks of the operating system may be without effect.
+    """
+    target = Path(os.path.realpath(path))
+    # A short name, for the longest names that there may be.
+    mark = target.with_name(f".{hashlib.sha256(target.name.encode()).hexdigest()[:16]}.lock")
+    until = time.monotonic() + LONGEST_HOLD
+    while True:
+        try:
+            mark.open("xb").close()
+            break
+        except FileExistsError as cause:
+            if time.monotonic() > until:
+                raise FileError(
+                    f"{path}: another process is writing it, or one was killed while it did; if "
+                    f"none is, delete {mark}."
+                ) from cause
+            time.sleep(0.02)
+        except OSError as cause:
+            raise FileError(f"{path}: cannot write: {cause.strerror or cause}.") from cause
+    try:
+        yield
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+def write_json(document: Mapping[str, object], path: str | Path, *, new: bool = False) -> None:
     """Write JSON that is easy to read: each innermost list or mapping on one line."""
     text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
     # Join the lines of the innermost brackets. A line break is never inside a JSON string.
     text = re.sub(r"[\[{]\n[^\[\]{}]*[\]}]", lambda match: re.sub(r"\n\s*", " ", match[0]), text)
-    atomic_write(path, text + "\n")
+    atomic_write(path, text + "\n", new=new)
 
 
 def read_json(path: str | Path, form: str, schema: int, what: str) -> Document:
     """Read a JSON document of a ``format`` with that ``schema`` or an older one.
 
-    A file that is damaged raises ValueError, KeyError, TypeError or AttributeError.
+    A file that is damaged raises ValueError, KeyError, TypeError, AttributeError or RecursionError.
     """
     path = Path(path)
     if not path.is_file():
         raise FileError(f"{path}: no such file.")
-    document = json.loads(path.read_text(encoding="utf-8"))
+
+    def unique(pairs: list[tuple[str, object]]) -> Document:
+        # Of two values of a key, a reader may see the one and the package the other.
+        found: Document = {}
+        for key, value in pairs:
+            if key in found:
+                raise ValueError(f"{key!r} is there twice")
+            found[key] = value
+        return found
+
+    document = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique)
     if document["format"] != form:
         raise FileError(f"{path}: not {what} of bayeslaw.")
     if document["schema"] > schema:

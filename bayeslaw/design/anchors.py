@@ -24,7 +24,7 @@ from bayeslaw.inference.residuals import new_size_effects
 from bayeslaw.laws.steps import completed
 from bayeslaw.model import effects
 from bayeslaw.model.noise import LENGTH, correlation
-from bayeslaw.tables.comparison import IDENTITY, same_rows
+from bayeslaw.tables.comparison import IDENTITY, is_among
 from bayeslaw.tables.table import LossTable, Rows, rows_of
 from bayeslaw.tables.units import check_units
 from bayeslaw.tables.validation import COVARIATES, OF_DOMAIN
@@ -215,7 +215,7 @@ def candidate_rows(posterior: Posterior | Pool, candidates: Rows | pd.DataFrame)
     frame = rows.frame
     levels = [level for member in posterior.members.values() for level in member.spec.effects]
     match = [*IDENTITY, *columns, *(effects.level(level).column for level in levels)]
-    fitted = same_rows(frame, posterior.table.frame, match).any(axis=1)
+    fitted = is_among(frame, posterior.table.frame, match)
     if fitted.all():
         raise TableError("candidates: all of them are rows that were fitted; nothing to buy.")
     if fitted.any():

@@ -4,6 +4,7 @@ The file is JSON: the forecast, its SHA-256, short hashes of its parts, by which
 which of them was edited, and the results of verifications.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ import pandas as pd
 from bayeslaw.common.arrays import Ints
 from bayeslaw.common.defaults import COVARIATE_TOLERANCE
 from bayeslaw.common.errors import BayeslawError, FileError, TableError, argument
-from bayeslaw.common.files import digest, read_json, write_json
+from bayeslaw.common.files import digest, held, read_json, write_json
 from bayeslaw.common.formatting import jsonable
 from bayeslaw.common.shown import SYNTHETIC, Block, Note, Showing, Shown
 from bayeslaw.evaluate.scores import (
@@ -42,9 +43,9 @@ from bayeslaw.tables.comparison import same_rows
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.units import bits_for_nats
-from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, OF_DOMAIN, row_numbers
+from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, NUMBERS, OF_DOMAIN, row_numbers
 
-FORMAT, SCHEMA = "bayeslaw registered forecast", 1
+FORMAT, SCHEMA = "bayeslaw registered forecast", 2
 FEWEST_DRAWS = 100
 """Least number of draws stored: from n draws, a calibrated forecast's CRPS is too large by 1/n."""
 
@@ -75,6 +76,7 @@ class Document(TypedDict):
     forecast: RegisteredForecast
     parts: dict[str, str]  # short hashes
     results: list[dict[str, Any]]  # of verifications
+    results_sha256: NotRequired[str]  # from schema 2 on
 
 
 OPTIONAL = (UNIQUE, ANNEALED, RATE_COLUMN, *OF_DOMAIN)
@@ -134,7 +136,12 @@ def register(forecast: Forecast, path: str | Path, *, draws: int = 0) -> str:
     content = _content(forecast, draws)
     sha256, parts = digest(content), _parts(content)
     document = {"format": FORMAT, "schema": SCHEMA, "sha256": sha256, "forecast": content}
-    write_json(document | {"parts": parts, "results": []}, path)
+    document |= {"parts": parts, "results": [], "results_sha256": digest([])}
+    try:
+        write_json(document, path, new=True)
+    except FileError:
+        check_new(path, draws)  # if another was registered there in the meantime
+        raise
     return sha256
 
 
@@ -288,9 +295,11 @@ def verify(
         "scores": jsonable(scores.to_dict()),
         "losses": jsonable(losses),
     }
-    document = _read(path)  # another verification may have ended since the file was read
-    results = [*document["results"], result]
-    write_json(document | {"results": results}, path)
+    with held(path):
+        document = _read(path)  # another verification may have ended since the file was read
+        results = [*document["results"], result]
+        added = {"schema": SCHEMA, "results": results, "results_sha256": digest(results)}
+        write_json(document | added, path)
     return replace(verified, results=results)
 
 
@@ -309,13 +318,69 @@ def _read(path: str | Path) -> Document:
                 f"{path}: the forecast was edited after it was registered: {changed}. Its SHA-256 "
                 f"is {sha256}, written was {written}. Nothing was scored; restore the file."
             )
-        if not isinstance(document["results"], list):
-            raise TypeError("its results are not a list")  # noqa: TRY301
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        # With that hash, but not as `register` writes it: made by another program.
+        _check_content(document["forecast"])
+        results = document["results"]
+        if not (isinstance(results, list) and all(isinstance(each, dict) for each in results)):
+            raise TypeError("its results are not a list of objects")  # noqa: TRY301
+        if document["schema"] > 1 and digest(results) != document["results_sha256"]:
+            raise FileError(
+                f"{path}: the results of its verifications were edited after they were written; "
+                "the forecast was not. Nothing was scored; restore the file."
+            )
+    except (
+        ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError,
+    ) as error:  # fmt: skip
+        why = f"no {error}" if isinstance(error, KeyError) else error
         raise FileError(
-            f"{path}: not a registered forecast of bayeslaw, or damaged ({error})."
+            f"{path}: not a registered forecast of bayeslaw, or damaged ({why})."
         ) from error
     return document
+
+
+def _check_content(content: Mapping[str, Any]) -> None:
+    """Raise ValueError, KeyError or TypeError unless a forecast has all that `verify` reads."""
+
+    def need(valid: bool, what: str) -> None:
+        if not valid:
+            raise ValueError(what)
+
+    def texts(value: object) -> bool:
+        return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+    def positive(value: object) -> bool:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return number and 0 < float(value) < math.inf
+
+    for name in ("date", "law"):
+        need(isinstance(content[name], str), f"its {name} is no text")
+    need(isinstance(content["synthetic"], bool), "its 'synthetic' is neither true nor false")
+    need(isinstance(content["losses_known"], int), "its 'losses_known' is no number")
+    for name in ("failures", "match"):
+        need(texts(content[name]), f"its {name!r} is no list of texts")
+    need(isinstance(content["fits"], dict), "its fits are no object")
+    for label, fit in content["fits"].items():
+        about = fit["training"]
+        need(texts(fit["covariates"]), f"the covariates of {label} are no list of texts")
+        known = isinstance(about["name"], str) and isinstance(about["sha256"], str)
+        need(known and isinstance(about["rows"], int), f"the training table of {label} is none")
+    rows, match = content["rows"], content["match"]
+    need(isinstance(rows, list) and len(rows) > 0, "it has no rows")
+    losses = ["median", *(end for level in BAND_LEVELS for end in band_columns(level))]
+    for i, row in enumerate(rows):
+        need(row["row"] == i, f"row {i} has another number")
+        for name in losses:
+            need(positive(row[name]), f"{name!r} of row {i} is no loss")
+        for name in match:
+            single = row[name] is None or isinstance(row[name], str | int | float)
+            number = name not in NUMBERS or not isinstance(row[name], str)
+            need(single and number, f"{name!r} of row {i} is no value of that column")
+    if "draws" in content:
+        draws = content["draws"]
+        need(isinstance(draws, list) and len(draws) == len(rows), "it has draws of other rows")
+        for i, drawn in enumerate(draws):
+            need(len(drawn) == len(draws[0]) > 0, f"row {i} has another number of draws")
+            need(all(map(positive, drawn)), f"a draw of row {i} is no loss")
 
 
 def _parts(content: Mapping[str, Any]) -> dict[str, str]:
@@ -341,14 +406,16 @@ def _now() -> str:
 
 
 def _about(table: LossTable) -> dict[str, Any]:
-    return {"name": table.name, "rows": len(table), "sha256": table.sha256}
+    # Not its folder, which is nobody's business, and changes.
+    name = Path(table.name).name or table.name
+    return {"name": name, "rows": len(table), "sha256": table.sha256}
 
 
 def _content(forecast: Forecast, draws: int) -> RegisteredForecast:
     frame, fits = forecast.stated, forecast.fits
     match = _matched_columns(forecast)
-    alike = same_rows(frame, frame, match)
-    if (same := pd.Series((alike & alike.T).sum(axis=1) > 1, frame.index)).any():
+    alike = [same.sum(axis=1) for same in same_rows(frame, frame, match, mutual=True)]
+    if (same := pd.Series(np.concatenate(alike) > 1, frame.index)).any():
         raise TableError(
             f"{row_numbers(same)} of the forecast have the same {', '.join(match)}, so a measured "
             "loss could be of either; drop all but one, or add a column 'run'."
@@ -408,24 +475,32 @@ def _rows_of(registered: RegisteredForecast, table: LossTable, tolerance: float)
                 f"{table.name}: no column {column!r}, by which measured rows are matched to the "
                 f"forecast's ({', '.join(registered['match'])}); add it."
             )
-    same = same_rows(planned, table.frame, match, tolerance).T
-    if (several := pd.Series(same.sum(1) > 1)).any():
+    row_of = np.full(len(table), -1)
+    matches, repeated = np.zeros(len(table), int), -1
+    row = 0
+    for block in same_rows(planned, table.frame, match, tolerance):
+        matches += block.sum(axis=0)
+        for measured in block:
+            row_of[measured] = row
+            if measured.sum() > 1 and repeated < 0:
+                repeated, measurements = row, measured
+            row += 1
+    if (several := pd.Series(matches > 1)).any():
         raise TableError(
             f"{table.name}: {row_numbers(several)} lie within {tolerance:g} of several rows of the "
             "forecast; give a smaller tolerance."
         )
-    if (repeated := same.sum(0) > 1).any():
-        row = int(repeated.argmax())
+    if repeated >= 0:
         raise TableError(
-            f"{table.name}: {row_numbers(pd.Series(same[:, row]))} are all measurements of row "
-            f"{row} of the forecast; keep one, such as with where."
+            f"{table.name}: {row_numbers(pd.Series(measurements))} are all measurements of row "
+            f"{repeated} of the forecast; keep one, such as with where."
         )
-    if not same.any():
+    if not matches.any():
         raise TableError(
             f"{table.name}: none of its {len(table)} rows was forecast; rows are matched by "
             f"{', '.join(match)}, covariates up to a relative {tolerance:g}."
         )
-    return np.asarray(np.where(same.any(1), same.argmax(1), -1))
+    return row_of
 
 
 def _scores(registered: RegisteredForecast, frame: pd.DataFrame) -> pd.Series:

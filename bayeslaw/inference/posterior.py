@@ -15,7 +15,7 @@ from bayeslaw.common.shown import Block, Note, Showing, Shown, Table
 from bayeslaw.inference import storage
 from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.inference.forecast import KINDS, Forecast
-from bayeslaw.inference.residuals import residual_draws, too_few_sizes
+from bayeslaw.inference.residuals import residual_draws, too_few_sizes, warn_of_lost_ends
 from bayeslaw.inference.storage import to_datatree
 from bayeslaw.laws.priors import FLOORS, NOISE
 from bayeslaw.model import effects
@@ -89,6 +89,7 @@ class Posterior(Showing, FittedLaw):
         -----
         TableWarning
             If rows lie so far out that the command line refuses them, unless that is `accepted`.
+            If rows go on fitted runs of a fit that was saved without its losses.
         """
         if kind not in KINDS:
             raise LawError(unknown("kind of forecast", kind, KINDS))
@@ -98,6 +99,7 @@ class Posterior(Showing, FittedLaw):
         check_units(frame, name, self.table.frame)
         loss = self.losses(rows)
         if kind == "predictive":
+            warn_of_lost_ends(self, frame, name)
             residuals = residual_draws(self, frame, np.random.default_rng(seed))
             with np.errstate(over="ignore"):  # infinite under a posterior that the data do not hold
                 loss = loss * np.exp(residuals)
@@ -273,7 +275,11 @@ class Posterior(Showing, FittedLaw):
         path : str or Path
         losses : bool
             Whether the file has the training losses. Without them it forecasts and plans as before,
-            with a stated baseline, and refuses what compares the fit with its losses.
+            with a stated baseline, and refuses what compares the fit with its losses. It then has
+            no column that the law, its effects and the matching of rows do not read. Nor has it
+            the errors at the ends of runs, which would give back the last losses: further rows of
+            a fitted run are forecast as those of another run of its settings, with a warning. A
+            law that starts from its bases' losses keeps these.
 
         Raises
         ------

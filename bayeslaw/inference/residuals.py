@@ -6,20 +6,25 @@ absorb them. Ignoring them would make forecasts for new sizes overconfident, so 
 shifted by the posterior's response to it.
 """
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import xarray as xr
 from scipy.special import logsumexp
 
 from bayeslaw.common.arrays import Bools, Floats, Ints, Strings
-from bayeslaw.common.errors import argument
+from bayeslaw.common.errors import TableWarning, argument
 from bayeslaw.huber.doubts import LEAST_SPREAD
 from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.model import effects, noise
 from bayeslaw.tables.table import LossTable, Rows
+from bayeslaw.tables.validation import row_numbers
 
 LAST_ERROR = "last_error"
-"""Name of the residuals of `last_errors` in draws that travel without the training losses."""
+"""Name of the residuals of `last_errors`, which older files without losses have."""
+LAST_ROWS = ("last_run", "last_tokens")
+"""Run and tokens of each of the residuals of `last_errors`."""
 QUADRATURE_NODES = 15
 """Number of nodes of the Gauss-Hermite quadrature over the random effect of a run."""
 SCORE_STEP = 1e-6
@@ -191,8 +196,10 @@ def error_draws(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator) -
 def last_errors(fit: FittedLaw, runs: Strings | None = None) -> xr.DataArray:
     """Residuals of the last row of each labelled training run, dims (chain, draw, last_run).
 
-    With `runs`, of those among them alone.
+    With `runs`, of those among them alone. There are none of a fit that was saved without losses.
     """
+    if "loss" not in fit.table.frame:
+        runs = np.array([], str)
     run, tokens = noise.runs(fit.table.frame), fit.table.frame["tokens"].to_numpy(float)
     last = pd.Series(tokens).groupby(run).max().reindex(run).to_numpy()
     ends = (tokens == last) & ~effects.unlabelled(run) & (runs is None or np.isin(run, runs))
@@ -204,6 +211,23 @@ def last_errors(fit: FittedLaw, runs: Strings | None = None) -> xr.DataArray:
         {"last_run": run[ends], "last_tokens": ("last_run", tokens[ends])},
         ("chain", "draw", "last_run"),
     )
+
+
+def warn_of_lost_ends(fit: FittedLaw, rows: pd.DataFrame, name: str) -> None:
+    """Warn of rows that go on fitted runs, if the fit was saved without what its runs ended at."""
+    fitted = fit.table.frame
+    if fit.spec.errors == "independent" or "loss" in fitted or LAST_ERROR in fit.draws:
+        return
+    last = fitted["tokens"].groupby(noise.runs(fitted)).max()
+    further = rows["tokens"] > last.reindex(noise.runs(rows)).to_numpy()
+    if further.any():
+        warnings.warn(
+            f"{name}: {row_numbers(further)} go on fitted runs, whose last losses the fit does not "
+            "have, as it was saved without its losses: they are forecast as rows of other runs of "
+            "the same settings, with wider bands; forecast them from the fit with its losses.",
+            TableWarning,
+            stacklevel=3,
+        )
 
 
 def too_few_sizes(fit: FittedLaw) -> bool:

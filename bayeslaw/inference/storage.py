@@ -21,19 +21,21 @@ from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitted import EXTENSION, FittedLaw
 from bayeslaw.inference.residuals import (
     LAST_ERROR,
-    last_errors,
+    LAST_ROWS,
     log_likelihood,
     residual_draws,
     too_few_sizes,
 )
+from bayeslaw.laws.steps import ANNEALED, RATE_COLUMN, UNIQUE, Departure
 from bayeslaw.model import effects
 from bayeslaw.model import prior as priors
 from bayeslaw.model.noise import OBSERVED
 from bayeslaw.model.spec import spec_of
 from bayeslaw.model.training import make_data
+from bayeslaw.tables.comparison import role_by_losses
 from bayeslaw.tables.covariates import TABLE
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import COVARIATES
+from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, LABEL_COLUMNS
 
 SCHEMA = 9
 """Version of the file's layout; a file with another one is refused."""
@@ -71,20 +73,37 @@ def _digest(tree: xr.DataTree) -> str:
     return sha256.hexdigest()
 
 
+SHARED_STATS = ("diverging", "depth", "maxdepth_reached", "n_steps", "step_size")
+"""Sampler statistics in a file without losses. Not the log posterior or the energy: each of their
+draws is an equation for the losses, and there are more draws than losses."""
+
+
 def without_losses(fit: FittedLaw) -> FittedLaw:
-    """The fit without its training losses, and with what forecasts need of them."""
+    """The fit without its training losses, and without what would give them back.
+
+    Columns stay only if something reads them: another one may be the loss in another unit.
+    """
     if too_few_sizes(fit):
         raise BayeslawError(
             f"{fit.law.name} on {fit.table.name}: with so few model sizes, forecasts of others "
             f"depend on the training losses; save them too, or fit with "
             f"{argument('effects', 'none')}."
         )
-    draws, bare = fit.draws, fit.table.frame.drop(columns="loss")
-    if fit.spec.errors == "run":  # runs go on from their last residuals
-        draws = draws.assign({LAST_ERROR: last_errors(fit)})
+    frame = fit.table.frame
+    kept = {*COVARIATES, *fit.law.columns, *fit.law.declared, *LABEL_COLUMNS, "synthetic"}
+    kept |= {UNIQUE, ANNEALED, RATE_COLUMN}
+    kept |= {effects.level(name).column for name in fit.spec.effects}
+    if fit.law.step(Departure):
+        kept |= {*BASE_LOSSES}
+    bare = frame[[column for column in frame if column in kept and column != "loss"]]
+    if "role" not in bare and (role := role_by_losses(frame)):  # by losses that may not stay
+        bare = bare.assign(role=role)
     return dataclasses.replace(
         fit,
-        draws=draws,
+        # Nor errors at the ends of runs, from which forecasts of further rows go on: they are the
+        # last losses, less those of the law.
+        draws=fit.draws.drop_vars([LAST_ERROR, *LAST_ROWS], errors="ignore"),
+        stats=fit.stats[[name for name in SHARED_STATS if name in fit.stats]],
         # Baselines are losses too.
         table=dataclasses.replace(fit.table, frame=bare, baselines=bare.iloc[:0]),
         settings={**fit.settings, EXTENSION: fit.extension_seed},
@@ -93,7 +112,7 @@ def without_losses(fit: FittedLaw) -> FittedLaw:
 
 def tree_of(posterior: FittedLaw, losses: bool = True) -> xr.DataTree:
     """A posterior as `write` stores it, with or without its training losses."""
-    if not losses and "loss" in posterior.table.frame:
+    if not losses:
         posterior = without_losses(posterior)
     meta = posterior.spec.arguments | {
         "at": dict(posterior.at),
@@ -149,18 +168,21 @@ def read(path: str | Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     if form not in (MARK, POOL_MARK):
         raise FileError(f"{path}: a NetCDF file, but not a bayeslaw posterior.")
     try:
-        # Before the digest: another layout is not damage.
-        if (schema := int(tree.attrs["schema"])) != SCHEMA:
-            newer = schema > SCHEMA
-            raise FileError(
-                f"{path}: schema {schema} is {'newer' if newer else 'older'} than this version "
-                f"reads ({SCHEMA}); {'upgrade bayeslaw' if newer else 'fit again'}."
-            )
-        if not whole:
-            raise FileError(
-                f"{path}: damaged or edited: its content is not that of its SHA-256; restore the "
-                "file, or fit again."
-            )
+        schema = int(tree.attrs["schema"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileError(f"{path}: the posterior is damaged (no schema).") from error
+    if schema != SCHEMA:  # before the digest: another layout is not damage
+        newer = schema > SCHEMA
+        raise FileError(
+            f"{path}: schema {schema} is {'newer' if newer else 'older'} than this version "
+            f"reads ({SCHEMA}); {'upgrade bayeslaw' if newer else 'fit again'}."
+        )
+    if not whole:
+        raise FileError(
+            f"{path}: damaged or edited: its content is not that of its SHA-256; restore the "
+            "file, or fit again."
+        )
+    try:
         if form == MARK:
             return {"": _arguments(tree)}, {}
         about = json.loads(tree.attrs["meta"])
@@ -169,7 +191,12 @@ def read(path: str | Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     except LawError as error:
         raise FileError(f"{path}: {error}") from error
     except (KeyError, TypeError, ValueError) as error:
-        raise FileError(f"{path}: the posterior is damaged ({error}).") from error
+        # Not damage: the content is that of its SHA-256.
+        why = f"no {error}" if isinstance(error, KeyError) else error
+        raise FileError(
+            f"{path}: written by another version of bayeslaw, whose model is another one ({why}); "
+            "fit again."
+        ) from error
 
 
 def _arguments(tree: xr.DataTree) -> dict[str, Any]:
@@ -181,7 +208,7 @@ def _arguments(tree: xr.DataTree) -> dict[str, Any]:
     spec = spec_of(meta)
     if other := set(spec.law.coordinates) - set(draws.data_vars):
         lacking = ", ".join(sorted(other))
-        raise ValueError(f"saved with another discrepancy, without {lacking}; fit again")
+        raise ValueError(f"without {lacking}")
     rows, baselines = (
         pd.DataFrame(json.loads(stored[name].item())) for name in ("rows", "baselines")
     )
@@ -194,7 +221,7 @@ def _arguments(tree: xr.DataTree) -> dict[str, Any]:
     for walk in spec.law.over(spec.law.covariates(table), meta["at"]).walks:
         # Knots follow from the rows and the code, which may have changed.
         if walk.knots and len(walk.knots.positions) != draws[walk.steps].shape[-1]:
-            raise ValueError(f"saved with other knots of {walk.steps}; fit again")
+            raise ValueError(f"other knots of {walk.steps}")
     checks = meta["convergence"]
     return {
         "spec": spec,

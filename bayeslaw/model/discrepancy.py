@@ -336,6 +336,14 @@ class FromBase(Adaptation):
     words: ClassVar[str] = "polynomial of the core, walks along D/N and replay"
     products: ClassVar[str] = CORE
 
+    def apply(self, law: Law) -> Law:
+        if not self.suits(law):
+            raise LawError(
+                f"law {law.name}: {self.kind} is for a law that starts from the losses of bases, "
+                f"such as transfer; use {argument('discrepancy', 'adaptation')}."
+            )
+        return super().apply(law)
+
     def suits(self, law: Law) -> bool:
         """Whether the loss departs from a base's."""
         return law.step(Departure) is not None

@@ -1,13 +1,13 @@
 """Rows compared: with each other, and with those that a law was fitted to."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from bayeslaw.common.arrays import Bools
+from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import TableError
 from bayeslaw.tables.units import check_units
 from bayeslaw.tables.validation import (
@@ -31,6 +31,8 @@ IDENTITY = (*COVARIATES, "unique_tokens", "annealed", "rate", *BASE_LOSSES, *LAB
 """Columns by which rows are told apart, with those of a fit's random effects."""
 SAME_VALUE = 1e-6
 """Relative difference below which two numbers of a column are equal."""
+PAIRS_AT_ONCE = 2**20
+"""Pairs of rows that are compared at once: some 30 MB."""
 UNLEARNED = {
     "unique_tokens": "what repeated tokens are worth",
     "annealed": "how annealed checkpoints differ from others",
@@ -57,7 +59,7 @@ def check_like_fitted(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> No
         if len(known) > 1 or (column == "unique_tokens" and column in fitted):
             continue
         one = rows.assign(**{column: known[0] if len(known) else ABSENT[column]})
-        other = rows.loc[~agree(rows, one, column, paired=True), column]
+        other = rows.loc[~agree(rows, one, column), column]
         if len(other):
             to = f"{column} {float(known[0]):g} alone" if len(known) else f"rows without {column}"
             raise TableError(
@@ -98,9 +100,30 @@ def role_by_losses(frame: pd.DataFrame) -> str:
     """
     if not {*BASE_LOSSES} <= {*frame}:
         return ""
-    losses = frame[[*BASE_LOSSES]].dropna()
-    one = (losses["start_loss"] == losses["base_loss"]).all()
+    losses = frame[[*BASE_LOSSES]].apply(pd.to_numeric, errors="coerce").dropna()
+    one = np.isclose(losses["start_loss"], losses["base_loss"], rtol=SAME_VALUE, atol=0).all()
     return ("source" if one else "target") if len(losses) else ""
+
+
+def check_role_by_losses(
+    frame: pd.DataFrame, name: str, roles: Collection[str] = ("target", "source")
+) -> None:
+    """Refuse a column `role` that says one of some `roles`, if the losses of bases say the other.
+
+    Equal losses are of one domain. Other ones of a source may be of two harnesses, so only who read
+    both from tables asks for that role too.
+    """
+    if "role" not in frame:
+        return
+    for stated, rows in frame[frame["role"].isin(roles)].groupby("role"):
+        by_losses = role_by_losses(rows)
+        if by_losses and by_losses != stated:
+            losses = "equal losses" if by_losses == "source" else "other losses"
+            raise TableError(
+                f"{name}: the column 'role' says {stated}, but the bases have {losses} on the two "
+                f"domains ('start_loss' and 'base_loss'), so it is a {by_losses}; mend the column, "
+                "or drop it."
+            )
 
 
 def same_rows(
@@ -108,43 +131,65 @@ def same_rows(
     measured: pd.DataFrame,
     columns: Iterable[str],
     tolerance: float = SAME_VALUE,
-) -> Bools:
-    """Which rows are the same: those that `agree` in all columns; shape (asked, measured)."""
-    same = np.ones((len(asked), len(measured)), bool)
-    for column in dict.fromkeys(columns):
-        same &= agree(asked, measured, column, tolerance)
-    return same
-
-
-def agree(
-    asked: pd.DataFrame,
-    measured: pd.DataFrame,
-    column: str,
-    tolerance: float = SAME_VALUE,
     *,
-    paired: bool = False,
-) -> Bools:
-    """Whether rows agree in a column, shape (asked, measured), or (rows,) if they are paired.
+    mutual: bool = False,
+) -> Iterator[Bools]:
+    """Which rows are the same: those that `agree` in all columns; if `mutual`, in both directions.
+
+    Blocks of the matrix of shape (asked, measured), one after the other: it may be too large.
+    """
+    values = [_values(asked, measured, c, tolerance) for c in dict.fromkeys(columns)]
+    compared = [of_column for of_column in values if of_column is not None]
+    size = max(1, PAIRS_AT_ONCE // max(1, len(measured)))
+    for start in range(0, len(asked), size):
+        rows = slice(start, start + size)
+        same = np.ones((len(asked.iloc[rows]), len(measured)), bool)
+        for a, b, most, open_to in compared:
+            same &= _equal(a[rows, None], b, most, open_to)
+            if mutual:
+                same &= _equal(b, a[rows, None], most, open_to)
+        yield same
+
+
+def is_among(asked: pd.DataFrame, measured: pd.DataFrame, columns: Iterable[str]) -> Bools:
+    """Whether each asked row is the same as a measured one, shape (asked,)."""
+    blocks = [same.any(axis=1) for same in same_rows(asked, measured, columns)]
+    return np.concatenate([np.zeros(0, bool), *blocks])
+
+
+def agree(asked: pd.DataFrame, measured: pd.DataFrame, column: str) -> Bools:
+    """Whether each row agrees with the measured one in its place in a column, shape (rows,).
 
     What an asked row leaves open, and a column that a table lacks, agree with anything, unless
     absence has a value: no tokens repeat, and rows are annealed. Nor does the loss of a base
     differ from one that is not measured. Labels are compared as text, numbers up to a relative
-    `tolerance`.
+    tolerance.
     """
-    shape = (len(asked),) if paired else (len(asked), len(measured))
+    values = _values(asked, measured, column, SAME_VALUE)
+    return np.ones(len(asked), bool) if values is None else _equal(*values)
+
+
+def _values(
+    asked: pd.DataFrame, measured: pd.DataFrame, column: str, tolerance: float
+) -> tuple[Floats, Floats, float, bool] | None:
+    """What `_equal` compares of a column; None if anything agrees."""
     one, two = (_compared(frame, column) for frame in (asked, measured))
     if one is None or two is None:
-        return np.ones(shape, bool)
+        return None
+    open_to_missing = column in BASE_LOSSES
     if one.dtype == two.dtype == float:
-        a, b = one.to_numpy(), two.to_numpy()
-    else:
-        codes = pd.factorize(pd.concat([label_texts(one), label_texts(two)]))[0].astype(float)
-        a, b = np.split(np.where(codes < 0, np.nan, codes), [len(one)])
-        tolerance = 0.0
-    a = a if paired else a[:, None]
-    same = np.abs(a - b) <= tolerance * np.maximum(np.abs(a), np.abs(b))
-    same |= np.isnan(a) | (np.isnan(b) & (column in BASE_LOSSES))
-    return np.asarray(np.broadcast_to(same, shape))
+        return one.to_numpy(), two.to_numpy(), tolerance, open_to_missing
+    codes = pd.factorize(pd.concat([label_texts(one), label_texts(two)]))[0].astype(float)
+    a, b = np.split(np.where(codes < 0, np.nan, codes), [len(one)])
+    return a, b, 0.0, open_to_missing
+
+
+def _equal(asked: Floats, measured: Floats, tolerance: float, open_to_missing: bool) -> Bools:
+    same = np.abs(asked - measured) <= tolerance * np.maximum(np.abs(asked), np.abs(measured))
+    same |= np.isnan(asked)
+    if open_to_missing:
+        same |= np.isnan(measured)
+    return np.asarray(same)
 
 
 def _compared(frame: pd.DataFrame, column: str) -> pd.Series | None:
@@ -173,7 +218,7 @@ def check_same_rows(
     if len(asked) != len(measured):
         raise TableError(f"{names[0]} has {len(asked)} rows, {names[1]} has {len(measured)}.")
     for column in dict.fromkeys([*IDENTITY, *others]):
-        differ = ~agree(asked, measured, column, paired=True)
+        differ = ~agree(asked, measured, column)
         if differ.any():
             i = int(differ.argmax())
             a, b = (f[column].iloc[i] if column in f else "absent" for f in (asked, measured))

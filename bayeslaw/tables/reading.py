@@ -22,7 +22,7 @@ from pandas.api.types import is_numeric_dtype
 
 from bayeslaw.common.errors import TableError, TableWarning, argument, unknown
 from bayeslaw.common.files import atomic_write, is_hdf5, shipped
-from bayeslaw.tables.comparison import SAME_VALUE, role_by_losses
+from bayeslaw.tables.comparison import SAME_VALUE, check_role_by_losses, labels_of
 from bayeslaw.tables.queries import EXPRESSION_NAMES, evaluated, parsed
 from bayeslaw.tables.table import ROLES, LossTable, Role, csv_text, rows_of
 from bayeslaw.tables.units import UNIT_WORDS, check_counts, check_losses, in_nats
@@ -75,7 +75,8 @@ def read_table(
         Table of the domain that the bases were pre-trained on. Its rows with tokens = 0, and those
         of the table itself, give each row `base_loss` and `start_loss`, the losses of its `base` on
         the two domains. A base is one model: its label, `params` and `ptpp` agree. Laws that start
-        from the base need these losses; see `bayeslaw.fit`.
+        from the base need these losses; see `bayeslaw.fit`. It may be the same file, if a column
+        `role` says which rows are of the target and which of the source, and `where` chooses one.
     role : {"target", "source"}, optional
         As for `from_frame`; not of the table `source`.
     loss_unit, bytes_per_token
@@ -235,20 +236,33 @@ def starting(table: LossTable, source: LossTable) -> LossTable:
     The table has a column `base`, and rows of tokens = 0: the bases' own losses on its domain.
     `source` is the same on the domain that the bases were pre-trained on.
     """
-    losses = {"base_loss": _losses_of_bases(source, table)}
-    losses["start_loss"] = _losses_of_bases(table, table)
+    # One file may have the losses on both domains; a column `role` tells them apart.
+    roles = labels_of(table.frame, "role")
+    own = replace(table, baselines=_of_roles(table.baselines, roles))
+    pretrained = _of_roles(source.baselines, {"source"})
+    if pretrained.empty and len(source.baselines):
+        raise TableError(
+            f"{source.name}: no row with tokens = 0 is of role 'source', of the domain that the "
+            "bases were pre-trained on; add their losses there, or drop the column 'role'."
+        )
+    source = replace(source, baselines=pretrained)
+    losses = {
+        "base_loss": _losses_of_bases(source, table),
+        "start_loss": _losses_of_bases(own, own),
+    }
     frame, baselines = (
         rows.assign(**{name: label_texts(rows["base"]).map(own) for name, own in losses.items()})
         for rows in (table.frame, table.baselines)
     )
-    stated = set(frame["role"].dropna()) if "role" in frame else set()
-    if stated - {role := role_by_losses(frame)}:
-        equal = "equal losses" if role == "source" else "other losses"
-        raise TableError(
-            f"{table.name}: the column 'role' says {', '.join(sorted(map(str, stated)))}, but its "
-            f"bases have {equal} in {source.name}, so it is a {role}; mend the column, or drop it."
-        )
+    check_role_by_losses(frame, table.name)
     return replace(table, frame=frame, baselines=baselines)
+
+
+def _of_roles(baselines: pd.DataFrame, roles: set[str]) -> pd.DataFrame:
+    """Baselines of some roles, and those that state none; all if no role is asked for."""
+    if "role" not in baselines or not roles:
+        return baselines
+    return baselines[baselines["role"].isna() | baselines["role"].isin(roles)]
 
 
 def _losses_of_bases(part: LossTable, table: LossTable) -> pd.Series:
@@ -274,7 +288,9 @@ def _losses_of_bases(part: LossTable, table: LossTable) -> pd.Series:
     by_base = known.groupby("base")["loss"]
     if (counts := by_base.nunique()).max() > 1:
         raise TableError(
-            f"{part.name}: base {counts.idxmax()!r} has several losses at tokens = 0; keep one."
+            f"{part.name}: base {counts.idxmax()!r} has several losses at tokens = 0; keep one. "
+            "If they are of two domains, add a column 'role' (target or source), and choose rows "
+            f"of one role by {argument('where', "role == 'target'")}."
         )
     labels = label_texts(table.frame["base"])
     if (without := ~labels.isin(counts.index)).any():
@@ -522,6 +538,7 @@ def _validated(
 def of_role(frame: pd.DataFrame, name: str, role: Role | None) -> pd.DataFrame:
     """The frame with a column `role`, if one is given; the frame may have it already."""
     if role is None:
+        check_role_by_losses(frame, name, ["target"])
         return frame
     if role not in ROLES:
         raise TableError(f"{name}: {unknown('role', role, ROLES)}")
@@ -530,4 +547,6 @@ def of_role(frame: pd.DataFrame, name: str, role: Role | None) -> pd.DataFrame:
             f"{name}: {argument('role', role)}, but the column 'role' says "
             f"{frame.loc[other, 'role'].iloc[0]!r} ({row_numbers(other)}); give rows of one role."
         )
-    return frame.assign(role=role)
+    frame = frame.assign(role=role)
+    check_role_by_losses(frame, name, ["target"])
+    return frame
