@@ -43,11 +43,8 @@ from .planning.result import Choice as Choice, Plan as Plan
 from .reporting._report import Report as Report, report as report
 from .reporting.pages import Explorer as Explorer, explore as explore
 from .simulation.calibration import Calibration as Calibration, calibrate as calibrate
-from .simulation.worlds import (
-    paper_world as paper_world,
-    plan_example as plan_example,
-    simulate as simulate,
-)
+from .simulation.example import plan_example as plan_example
+from .simulation.worlds import paper_world as paper_world, simulate as simulate
 from .tables.hull import locate as locate
 from .tables.reading import (
     example_table as example_table,

@@ -39,18 +39,12 @@ def by_way(every: Iterable[Split], options: Namespace) -> Jobs:
 
 
 def pooled(rows: pd.DataFrame, base: str = "curvature") -> Tables:
-    """Measured losses in the bands of each source, and scores relative to one way."""
+    """Measured losses in the bands of each source, and scores relative to one way.
+
+    `bias_log` is the mean signed error of the medians, `rms_error` the root of their mean squared
+    one: errors of two sources may cancel in the first.
+    """
     scores = ["width_90", "crps", "winkler_90"]
-    averaged = ["bias_log", *scores]
-    sums = rows[[*GROUPS, "test"]].assign(
-        in_50=rows["coverage_50"] * rows["test"],
-        in_90=rows["coverage_90"] * rows["test"],
-        **{score: rows[score] * rows["test"] for score in averaged},
-    )
-    totals = sums.groupby(GROUPS).sum()
-    all_rows = sums.drop(columns="source").groupby(["law", "way"]).sum()
-    for summed in (totals, all_rows):
-        summed[averaged] = summed[averaged].div(summed["test"], axis=0)
     keys = ["table", "source", "law"]
     ratios, reference = rows.set_index(keys), rows[rows["way"] == base].set_index(keys)
     for score in scores:
@@ -61,25 +55,66 @@ def pooled(rows: pd.DataFrame, base: str = "curvature") -> Tables:
         found[scores] = np.exp(found[scores])
     means["least"] = ratios.groupby(GROUPS)["coverage_90"].min()
     return {
-        "by source, over rows": totals,
-        "over rows": all_rows,
+        "by source, over rows": over_rows(rows, GROUPS),
+        "over rows": over_rows(rows, ["law", "way"]),
         "by source, over splits": means,
         "over sources": overall,
+        "coverage of 50 % bands, by split": half_bands(rows),
         "CRPS of the default over that of another way, by split": against(rows),
     }
 
 
+def over_rows(rows: pd.DataFrame, groups: list[str]) -> pd.DataFrame:
+    """Losses in the bands and mean scores over held-out rows, and splits without a CRPS.
+
+    A split without a score has none of the weight: its rows count for the bands alone.
+    """
+    losses = rows["test"]
+    keys = [rows[name] for name in groups]
+    found = pd.DataFrame({"test": losses.groupby(keys).sum()})
+    for level in (50, 90):
+        found[f"in_{level}"] = (rows[f"coverage_{level}"] * losses).groupby(keys).sum()
+    squares = rows.assign(rms_error=rows["rmse_log"] ** 2)
+    for score in ("bias_log", "rms_error", "width_90", "crps", "winkler_90"):
+        weights = losses.where(squares[score].notna())
+        sums = (squares[score] * weights).groupby(keys).sum()
+        found[score] = sums / weights.groupby(keys).sum()
+    found["rms_error"] = np.sqrt(found["rms_error"])
+    found["no_crps"] = rows["crps"].isna().groupby(keys).sum()
+    return found
+
+
+def half_bands(rows: pd.DataFrame) -> pd.DataFrame:
+    """How coverage of 50 % bands varies over splits, and in how many they hold none or all."""
+    coverage = rows.groupby(["law", "way"])["coverage_50"]
+    ends = {"least": 0.0, "lower quarter": 0.25, "median": 0.5, "upper quarter": 0.75, "most": 1.0}
+    found = pd.DataFrame({name: coverage.quantile(share) for name, share in ends.items()})
+    none, every = (rows["coverage_50"] == share for share in (0, 1))
+    keys = [rows["law"], rows["way"]]
+    return found.assign(
+        splits=coverage.size(), none=none.groupby(keys).sum(), all=every.groupby(keys).sum()
+    )
+
+
 def against(rows: pd.DataFrame) -> pd.DataFrame:
-    """Splits that the default wins and loses by CRPS, and the geometric mean of the ratios."""
+    """Splits that the default wins and loses by CRPS, and the geometric means of the ratios.
+
+    The mean over splits counts a source as often as it has splits, the mean over sources once;
+    then those of each source.
+    """
     logs = np.log(rows.pivot(index=["law", "source", "table"], columns="way", values="crps"))
     default = "walk" if "walk" in logs else "default"
     if default not in logs:  # of one way alone there is nothing to compare
         return pd.DataFrame()
     ratios = logs.drop(columns=default).rsub(logs[default], axis=0)
     ratios = ratios.assign(**{"better peer": ratios.filter(regex="^peer").max(axis=1)})
-    groups = ratios.stack().dropna().rename("ratio").groupby(level=["law", "way"])
-    found = groups.agg(wins=lambda x: (x < 0).sum(), losses=lambda x: (x > 0).sum(), mean="mean")
-    return found.assign(mean=np.exp(found["mean"]))
+    compared = ratios.stack().dropna().rename("ratio")
+    groups = compared.groupby(level=["law", "way"])
+    found = groups.agg(wins=lambda x: (x < 0).sum(), losses=lambda x: (x > 0).sum())
+    by_source = compared.groupby(level=["law", "way", "source"]).mean()
+    found["splits"] = np.exp(groups.mean())
+    found["sources"] = np.exp(by_source.groupby(level=["law", "way"]).mean())
+    return found.join(np.exp(by_source).unstack("source"))
 
 
 def by_part(rows: pd.DataFrame) -> Tables:

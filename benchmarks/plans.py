@@ -238,6 +238,9 @@ def outcomes(plans: pd.DataFrame) -> Tables:
         found.append(row)
     both = pd.concat([plans, pd.DataFrame(found)], axis=1).query("runs > 0")
     sums = both[["runs", "target_met", "forgetting_met", "both_met"]].sum()
+    sums["plans registered"] = len(plans)
+    sums["of these infeasible"] = (plans["status"] == "infeasible").sum()
+    sums["plans kept in all runs"] = (both["both_met"] == both["runs"]).sum()
     for share in SHARES:
         sums[f"both at {share} %"] = both[f"held_{share}"].sum()
     for name in ("target", "forgetting", "both"):

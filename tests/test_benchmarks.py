@@ -1,16 +1,18 @@
 """Every experiment runs with ``--smoke``: one job of a few draws."""
 
+import math
 import os
 import re
 import warnings
 from unittest.mock import patch
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
 
 import bayeslaw as bl
-from benchmarks import EXPERIMENTS
+from benchmarks import EXPERIMENTS, held_out
 from benchmarks.runner import Experiment
 from benchmarks.splits import DATA, adapted, ratios
 from tests.support import ROOT, slow
@@ -85,3 +87,87 @@ def test_the_example_table_is_the_decontaminated_part_of_the_benchmark():
     where = "domain == 'math_clean_seen_1e22' and ladder == 'isotoken'"
     clean = bl.read_table(DATA / "delphi/clean.csv", where=where)
     pd.testing.assert_frame_equal(bl.example_table().frame, clean.frame)
+
+
+def test_scores_are_means_over_the_rows_that_have_them():
+    """By hand: a split without a CRPS counts for the bands alone."""
+    rows = pd.DataFrame(
+        {
+            "table": ["a one", "a two", "b", "a one", "a two", "b"],
+            "source": ["a", "a", "b"] * 2,
+            "law": "chinchilla",
+            "way": ["walk"] * 3 + ["curvature"] * 3,
+            "test": [10, 30, 20] * 2,
+            "rmse_log": [0.3, 0.1, 0.2] * 2,
+            "bias_log": [-0.1, 0.1, 0.0] * 2,
+            "coverage_50": [0.5, 1.0, 0.0] * 2,
+            "coverage_90": [1.0, 1.0, 0.5] * 2,
+            **dict.fromkeys(("width_90", "winkler_90"), 1.0),
+            "crps": [0.1, 0.2, 0.3, 0.2, math.nan, 0.3],
+        }
+    )
+    tables = held_out.pooled(rows)
+    found = tables["over rows"].loc["chinchilla"]
+    assert found["in_50"].tolist() == [35, 35]
+    assert found["crps"].to_dict() == pytest.approx({"walk": 13 / 60, "curvature": 8 / 30})
+    assert found["no_crps"].to_dict() == {"walk": 0, "curvature": 1}
+    assert found["bias_log"].tolist() == pytest.approx([2 / 60] * 2)
+    assert found["rms_error"].tolist() == pytest.approx([np.sqrt((0.9 + 0.3 + 0.8) / 60)] * 2)
+    halves = tables["coverage of 50 % bands, by split"].loc["chinchilla", "walk"]
+    assert halves[["least", "median", "most", "none", "all"]].tolist() == [0, 0.5, 1, 1, 1]
+    # Of the split that has no CRPS there is no ratio; a source counts once in the mean of sources.
+    compared = held_out.against(rows).loc["chinchilla", "curvature"].to_dict()
+    wanted = {"wins": 1, "losses": 0, "splits": 0.5**0.5, "sources": 0.5**0.5, "a": 0.5, "b": 1}
+    assert compared == pytest.approx(wanted)
+
+
+WAYS = {
+    "bayeslaw, default": "walk",
+    'bayeslaw, `discrepancy="curvature"`': "curvature",
+    "bayeslaw without drift of the exponents": "plain",
+    "bootstrap of a Huber fit, coupled law": "kappa pairs",
+    "simple-scaling-laws 0.2, law of Chinchilla": "peer",
+    "the same, coupled law": "peer kappa",
+}
+"""Ways of README's rows."""
+
+
+def test_the_table_of_the_readme_is_of_the_rows_that_are_kept():
+    tables = held_out.pooled(pd.read_csv(ROOT / "benchmarks/truth.csv"))
+    scores = tables["over rows"].loc["chinchilla"]
+    against = tables["CRPS of the default over that of another way, by split"].loc["chinchilla"]
+    readme = (ROOT / "README.md").read_text().split("| 887 losses |")[1].split("\n\n")[0]
+    rows = [re.split(r" *\| *", line.strip("| ")) for line in readme.splitlines()[2:]]
+    assert [name for name, *_ in rows] == list(WAYS)
+    for name, *cells in rows:
+        way = scores.loc[WAYS[name]]
+        shown = [way["in_90"], way["in_50"]]
+        numbers = [f"{100 * n / way['test']:.0f}" for n in shown]
+        numbers += [f"{100 * way[n]:.1f}" for n in ("bias_log", "rms_error")]
+        if name != "bayeslaw, default":
+            of = against.loc[WAYS[name]]
+            numbers += [f"{of['wins']:.0f}", f"{of['wins'] + of['losses']:.0f}"]
+            numbers += [f"{way['no_crps']:.0f}"] if way["no_crps"] else []
+            numbers += [f"{of['splits']:.2f}", f"{of['sources']:.2f}"]
+        stated = re.findall(r"-?\d*\.?\d+", " ".join(cells))
+        assert list(map(float, stated)) == list(map(float, numbers)), name
+
+
+def test_tables_of_pages_are_what_their_rows_give(capsys, monkeypatch):
+    """What bought runs were worth, by the code beside it; the default against other ways."""
+    monkeypatch.chdir(ROOT)
+    page = (ROOT / "docs/anchors.md").read_text().split("## What bought runs were worth")[1]
+    code, shown = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)\n```", page, re.S).groups()
+    exec(code, {})  # the page's own
+    assert capsys.readouterr().out.split() == shown.split()
+    compared = held_out.against(pd.read_csv("benchmarks/truth.csv")).loc["chinchilla"]
+    page = (ROOT / "docs/results.md").read_text()
+    head, *lines = page.split("and of each source.\n\n```text\n")[1].split("\n```")[0].splitlines()
+    ways = {"curvature": "curvature", "none": "plain", "bootstrap, coupled": "kappa pairs"}
+    ways |= {"peer, separable": "peer", "peer, coupled": "peer kappa", "better peer": "better peer"}
+    renamed = {"lower": "wins", "higher": "losses"}
+    names = [renamed.get(name, name) for name in head.split()]
+    assert names == list(compared)
+    for line in lines:
+        way, *cells = re.split(r"  +", line)
+        assert list(map(float, cells)) == compared.loc[ways[way]].round(2).tolist(), way

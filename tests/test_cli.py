@@ -241,6 +241,8 @@ MISTAKES = {
         "--max-loss 1.8": "a plan needs --target, --source, --params",
         "--example paper --params 1e9": "--params has no effect on --example",
         "--example paper --absolute": "--absolute has no effect on --example",
+        "--example paper --replay nan": "replay ratios lie in [0, 1]",
+        "--example paper --max-forgetting 2": "0.02 allows a rise of 2 %",
     },
     PLAN: {
         "--max-tokens 0": "--max-tokens 0: give a positive number",

@@ -211,7 +211,8 @@ class Limits:
     def check(self) -> None:
         """Refuse options beside --example; without it, name those that a plan needs."""
         if self.example is not None:
-            without_effect = opt.names_of(Limits, "example", "relative", "confidence", "replay")
+            taken = ("max_loss", "max_forgetting", "confidence", "replay")
+            without_effect = opt.names_of(Limits, "example", "relative", *taken)
             opt.refuse("on --example", *without_effect, "backtest")
             if not self.relative:
                 raise BayeslawError("--absolute has no effect on --example.")
@@ -227,6 +228,7 @@ class Limits:
         search: dict[str, Any] = {"confidence": self.confidence, "seed": seed}
         search |= {"replay_grid": self.replay or None}
         if self.example is not None:
+            search |= {"max_loss": self.max_loss, "max_forgetting": self.max_forgetting}
             return bl.plan_example(**search, **accepted), None
         names = opt.names_of(Limits, "target", "source", "example", "replay")
         limits: dict[str, Any] = {name: getattr(self, name) for name in names}
@@ -292,7 +294,8 @@ def plan(
     with its probability of failure.
 
     Exits with 1 if the limits are met only farther from the fitted rows than bands were ever
-    tested, and refuses a plan twice as far; --beyond-evidence accepts both.
+    tested, and refuses a plan twice as far; --beyond-evidence accepts both. --example paper takes
+    other limits, and exits with 0 for any plan.
     """
     limits.check()
     tested = None if backtest is None else bl.read_backtest(backtest)
@@ -313,6 +316,8 @@ def plan(
     notes = [] if explore is None else _explored(planned, explore)
     shown = shown.adding(out=figure, page=None if notes else explore)
     near = beyond_evidence or planned.status != "feasible, beyond the evidence"
+    # The verdict of an example is there to be read: no script has to stop for it.
+    near = near or limits.example is not None
     return Result(shown, notes, 2 if notes else 0 if near else 1)
 
 

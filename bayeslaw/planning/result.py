@@ -133,6 +133,33 @@ def choice_at(problem: Problem, place: Place | None, most: float = math.inf) -> 
     )
 
 
+def stated_budget(choice: Choice, error: Mapping[str, Any]) -> tuple[float, float]:
+    """ATPP and replay ratio of a plan, with the digits that plans of other draws have, too.
+
+    `error` is that of `Plan.error`; without one, the numbers stay as they are.
+    """
+    atpp, replay = choice.atpp, choice.replay
+    if not error:
+        return atpp, replay
+    sd = error["atpp"]
+    # The budget is flat along the ratio. Unless that is given or lies at an end, plans of
+    # neighbouring ranks may have the same one by chance: of other fits to the rows of
+    # `plan_example`, at 3 % of forgetting, it varies by 3 %, and the budget by 2 %.
+    least = 2 * replay * sd / atpp if error["replay"] > 1e-4 else 0.0
+    return certain(atpp, sd), certain(replay, max(error["replay"], least))
+
+
+def budget_text(choice: Choice, error: Mapping[str, Any]) -> str:
+    """The `stated_budget` in words, with its Monte Carlo error if that is large."""
+    atpp, replay = stated_budget(choice, error)
+    about, stated_error = "", ""
+    if error:
+        about, sd = "about ", error["atpp"]
+        if sd > LARGE_ERROR * atpp:
+            stated_error = f" (Monte Carlo error {certain(sd, sd):.3g})"
+    return f"{about}{atpp:.3g} ATPP{stated_error} at {100 * replay:.3g} % replay"
+
+
 def fields(choice: Choice) -> dict[str, Any]:
     return vars(choice) | {"p_failure": choice.p_failure}
 
@@ -436,22 +463,13 @@ class Plan(Choice):
                 f"{self.status}: no {what} meets the limits with probability "
                 f"{100 * self.confidence:g} %; at most {100 * self.best.p_both:.1f} %{within}"
             )
+        held = ""
         # A single draw has no other half.
-        atpp, replay, about, error, held = self.atpp, self.replay, "", "", ""
         if self.error:
-            sd = self.error["atpp"]
-            atpp, about = certain(atpp, sd), "about "
-            if sd > LARGE_ERROR * atpp:
-                error = f" (Monte Carlo error {certain(sd, sd):.3g})"
-            # The budget is flat along the ratio. Unless that is given or lies at an end, plans of
-            # neighbouring ranks may have the same one by chance: of other fits to the rows of
-            # `plan_example` it varies by 3 %, and the budget by 2 %.
-            least = 2 * replay * sd / self.atpp if self.error["replay"] > 1e-4 else 0.0
-            replay = certain(replay, max(self.error["replay"], least))
             held = f"; P(both) on held-out draws {certain(self.held_out, self._held_sd):.3g}"
-        share = atpp / self.atpp
+        share = stated_budget(self, self.error)[0] / self.atpp
         return (
-            f"{self.status}: {about}{atpp:.3g} ATPP{error} at {100 * replay:.3g} % replay, "
+            f"{self.status}: {budget_text(self, self.error)}, "
             f"{count(share * self.tokens)} tokens, {share * self.flops:.3g} FLOPs{held}"
         )
 

@@ -7,7 +7,7 @@ Noise is Normal on log loss and independent between rows. The name of every tabl
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
 import pandas as pd
@@ -22,9 +22,6 @@ from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.training import for_table
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import LossTable, Rows, check_role, grid, rows_of
-
-if TYPE_CHECKING:
-    from bayeslaw.planning.result import Plan
 
 
 def simulate(
@@ -199,62 +196,6 @@ def paper_world() -> World:
         sigma={domain: about["sigma"] for domain, about in domains.items()},
         cells=spec.pop("grid"),
         **spec,
-    )
-
-
-def plan_example(
-    *,
-    confidence: float = 0.9,
-    max_forgetting: float = 0.03,
-    discrepancy: str = "none",
-    seed: int = 0,
-    **settings: Any,
-) -> "Plan":
-    """Plan the paper's use case on the synthetic world that is calibrated to it.
-
-    Posteriors are fitted to the synthetic tables' rows at PTPP 15 and 31 and to the world's anchors
-    at PTPP 279.
-
-    Parameters
-    ----------
-    confidence : float
-        Probability with which both limits must hold.
-    max_forgetting : float
-        With the default the plan lies within the replay ratios and budgets of the rows. The paper's
-        is .02, that of `World.limits`: its plan has more replay than any row.
-    discrepancy : str
-        Of the fits; by default none, since the laws are exact in this world.
-    seed : int
-        Of the tables, the fits and the plan.
-    **settings
-        For `bayeslaw.fit` (by default ``target_accept=0.995``); ``unconverged`` and
-        ``beyond_evidence`` for `Posterior.accepted`; ``replay_grid`` for `bayeslaw.plan`.
-
-    Returns
-    -------
-    Plan
-    """
-    from bayeslaw.inference.fitting import fit
-    from bayeslaw.planning.planner import plan
-
-    world, train = paper_world(), "ptpp <= 31"
-    accepted = {name: settings.pop(name, False) for name in ("unconverged", "beyond_evidence")}
-    for_plan = {name: settings.pop(name) for name in {"replay_grid"} & settings.keys()}
-    # With the default target_accept, a few trajectories of the source law diverge.
-    settings = {"target_accept": 0.995} | settings | {"discrepancy": discrepancy, "seed": seed}
-    fits = []
-    for domain in (world.target, world.source):
-        table, _ = world.table(domain, seed=seed).split(train, "ptpp == 279", world.anchors)
-        fits.append(fit(world.laws[domain], table, **settings).accepted(**accepted))
-    target, source = fits
-    return plan(
-        target=target,
-        source=source,
-        **world.limits | {"max_forgetting": max_forgetting},
-        baseline=world.baseline(),
-        confidence=confidence,
-        seed=seed,
-        **for_plan,
     )
 
 
