@@ -105,9 +105,10 @@ def fit(
         elsewhere. By default only on a terminal or in a notebook.
     retry : bool, optional
         Whether to sample again if the convergence check fails, however long it takes; otherwise
-        for five minutes at most, and what is left out is said. It is with more draws unless
-        `draws` is given, and with smaller steps after too many divergent transitions. ``False``
-        keeps the steps.
+        for about five minutes of one idle core, and what is left out is said. That limit counts
+        gradients, so a busy machine decides as an idle one. It is with more draws unless `draws` is
+        given, and with smaller steps after too many divergent transitions. ``False`` keeps the
+        steps.
 
     Returns
     -------
@@ -128,7 +129,7 @@ def fit(
         Before sampling, if rows lie far from a Huber fit of the law, with the query that leaves
         them out, or if columns seem to be in other units or swapped.
     FitWarning
-        If the fit has not converged and a retry would take too long.
+        If the fit has not converged and a retry would take, or took, too long.
 
     Examples
     --------
