@@ -72,7 +72,6 @@ def test_what_a_forecast_cannot_take_is_said_in_one_line(posterior):
     forecast = posterior.forecast(ROWS)
     refused(TableError, "95 is not between 0 and 1; 0.95 is the 95 %", forecast.quantile, 95)
     refused(TableError, "needs at least one level", forecast.bands, [])
-    refused(FileError, "x.pkl: .* NetCDF; .* ends in .nc", posterior.save, "x.pkl")
     assert forecast.bands(0.9).equals(forecast.bands([0.9]))
     assert forecast.to_frame(0.9).equals(forecast.to_frame([0.9]))
     assert forecast.shown(0.9).text() == forecast.shown([0.9]).text()
@@ -478,9 +477,9 @@ def test_a_worker_of_dask_saves_a_fit(posterior, path):
 
 
 def test_a_posterior_is_named_as_what_it_is(posterior, path):
-    refused(FileError, r"x\.pkl: cannot write: .*name it \*\.nc", posterior.save, "x.pkl")
+    refused(FileError, r"x\.pkl: .* NetCDF; .* ends in \.nc", posterior.save, "x.pkl")
     pool = bl.Pool({"a": posterior, "b": posterior})
-    refused(FileError, r"name it \*\.nc", pool.save, path.with_suffix(""))
+    refused(FileError, r"ends in \.nc", pool.save, path.with_suffix(""))
 
 
 # -- files without losses -------------------------------------------------------------------------

@@ -1,11 +1,11 @@
 """Fits: recovery, the gate, seeds, tables as they come, modes, mistakes, progress, interrupts."""
 
+import itertools
 import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,6 +22,8 @@ from bayeslaw.inference import sampling
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.sampling import LAST, needed_draws
 from bayeslaw.model import effects
+from bayeslaw.model.density import make_density
+from bayeslaw.model.training import make_data
 from tests import support
 from tests.plugin import DataWalk, SkewNormal
 from tests.support import CHINCHILLA, DATA, DESIGN, TRANSFER, miss, on_bound, refused, slow, small
@@ -441,23 +443,46 @@ def test_a_failed_gate_is_retried_once_and_said_to_who_looks(capfd):
     )
 
 
-def test_a_retry_is_limited_by_time_unless_it_is_asked_for(monkeypatch):
-    """Not begun if it would take too long, or stopped; then the run before it is what there is."""
+@pytest.mark.parametrize("milliseconds", [20, 60_000])
+@pytest.mark.parametrize(
+    ("share", "says"),
+    [
+        (0.3, "would take long, about 60 minutes here, so it was not made"),
+        # Enough for as many as the first run needs, but the smaller steps of the retry need more.
+        (2.0, "was stopped, after 60 minutes here"),
+    ],
+)
+def test_a_retry_is_limited_by_its_gradients_unless_it_is_asked_for(
+    monkeypatch, share, says, milliseconds
+):
+    """Not begun if it would need too many, or stopped; then the run before it is what there is.
+
+    The clock does not decide: whether a long run is looked at often, or ends before, is the same.
+    """
     once = fit("chinchilla", small(), **ONCE)
-    still = SimpleNamespace(monotonic=lambda: 0.0)  # a clock by which runs seem to take no time
-    for seconds, clock, says in (
-        (0.0, time, "would take about 1 s, so it was not made"),
-        (1e-3, still, "was stopped after 1 s of retries"),
-    ):
-        monkeypatch.setattr(sampling, "RETRY_SECONDS", seconds)
-        monkeypatch.setattr(sampling, "time", clock)
-        with pytest.warns(
-            bl.FitWarning, match=f"a retry with 40 draws, .* {says}; ask .* retry=True"
-        ):
-            found = fit("chinchilla", small(), **TINY)
-        assert found.settings == once.settings
-        xr.testing.assert_identical(found.draws, once.draws)
-        assert fit("chinchilla", small(), retry=True, **TINY).settings["target_accept"] == 0.99
+    density = make_density(make_data(once.spec, once.table))
+    chains, tune, draws = (once.settings[name] for name in ("chains", "tune", "draws"))
+    gradients = float(once.stats["n_steps"].mean()) * chains * (tune + draws)
+    monkeypatch.setattr(sampling, "RETRY_WORK", share * gradients * density.memory.size)
+    monkeypatch.setattr(sampling, "REPORT_MILLISECONDS", milliseconds)
+    monkeypatch.setattr(sampling, "SMALLER_STEPS", (0.999, 0.9999))
+    clock = SimpleNamespace(monotonic=itertools.count(step=3600.0).__next__)
+    monkeypatch.setattr(sampling, "time", clock)  # a machine so busy that a run takes hours
+    with pytest.warns(bl.FitWarning, match=f"a retry with 40 draws, .* {says}; ask .* retry=True"):
+        found = fit("chinchilla", small(), **TINY)
+    assert found.settings == once.settings
+    xr.testing.assert_identical(found.draws, once.draws)
+    asked = fit("chinchilla", small(), retry=True, **TINY)
+    assert asked.settings["target_accept"] == 0.9999
+
+
+def test_a_busy_machine_retries_as_an_idle_one(monkeypatch):
+    idle = fit("chinchilla", small(), **TINY)
+    clock = SimpleNamespace(monotonic=itertools.count(step=3600.0).__next__)
+    monkeypatch.setattr(sampling, "time", clock)
+    busy = fit("chinchilla", small(), **TINY)
+    assert idle.settings["target_accept"] == busy.settings["target_accept"] == 0.99
+    xr.testing.assert_identical(idle.draws, busy.draws)
 
 
 def test_a_terminal_has_one_bar_and_a_pipe_has_the_document_alone():

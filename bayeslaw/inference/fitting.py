@@ -115,9 +115,10 @@ def fit(
         elsewhere. By default only on a terminal or in a notebook.
     retry : bool, optional
         Whether to sample again if the convergence check fails, however long it takes; otherwise
-        for five minutes at most, and what is left out is said. It is with more draws unless
-        `draws` is given, and with smaller steps after too many divergent transitions. ``False``
-        keeps the steps.
+        for about five minutes of one idle core, and what is left out is said. That limit counts
+        gradients, so a busy machine decides as an idle one. It is with more draws unless `draws` is
+        given, and with smaller steps after too many divergent transitions. ``False`` keeps the
+        steps.
 
     Returns
     -------
@@ -139,8 +140,8 @@ def fit(
         them out, or if columns seem to be in other units or swapped; and of effects that are named
         and coincide with a covariate.
     FitWarning
-        If the fit has not converged and a retry would take too long, or if random effects explain
-        what the law should explain.
+        If the fit has not converged and a retry would take, or took, too long, or if random effects
+        explain what the law should explain.
 
     Examples
     --------

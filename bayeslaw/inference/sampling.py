@@ -1,7 +1,8 @@
 """Sample a posterior by NUTS, in coordinates scaled by the curvature at its mode.
 
-The convergence check decides after a fixed number of draws how many are needed, so draws do not
-depend on the speed of the machine. Whether a retry is made does, unless ``retry`` says so.
+The convergence check decides after a fixed number of draws how many are needed, and retries are
+limited by the gradients that they need: draws do not depend on the speed of the machine, nor on
+what else it does. The clock is read for messages alone.
 
 nutpie imports ArviZ with Matplotlib, and the density Numba: both are imported where they are used,
 so that a saved fit is loaded without them.
@@ -12,6 +13,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -38,8 +40,12 @@ if TYPE_CHECKING:
 
 FIRST, LAST, TRIES = 500, 8000, 5
 """Draws per chain at first and at most, and most runs, of which the later follow the check."""
-RETRY_SECONDS = 300.0
-"""Seconds that all retries of a fit may take, unless more is asked for."""
+RETRY_WORK = 1e11
+"""Numbers that gradients may compute in all retries of a fit, unless more is asked for.
+
+A gradient computes each number in the memory of its density once, in about 3 nanoseconds, so this
+is about five minutes of one idle core, for tables of any size.
+"""
 SMALLER_STEPS = 0.97, 0.99
 """Target acceptance after too many divergent transitions, first and then; then in a last run."""
 MODE_STARTS, MODE_STEPS, LARGE = 6, 1000, 1e10
@@ -53,7 +59,7 @@ CHECKED_ROWS = 40
 WIDEST = 2.0
 """Largest standard deviation by the curvature: priors are not wider on the real line."""
 REPORT_MILLISECONDS = 200
-"""Milliseconds between two reports of how many draws there are."""
+"""Milliseconds between two reports of how many draws there are, and two looks at their work."""
 
 RUN_SETTINGS = ("seed", "chains", "draws", "tune", "target_accept")
 PACKAGES = ("bayeslaw", "pymc", "pytensor", "nutpie", "numpy", "xarray")
@@ -164,29 +170,34 @@ def sample(data: Data, settings: Settings) -> Sampled:
     """Draws of the reference coordinates.
 
     On one machine the same seed gives the same draws, whatever was fitted before, however busy the
-    machine is, and however many threads linear algebra may use.
+    machine is, and however many threads linear algebra may use. So does whether a retry is made.
     """
     from bayeslaw.model.density import make_density
 
     # Several threads sum in another order: the metric would differ in its last bits.
     law, smaller = data.spec.law.name, settings.retry is not False
-    end, again, too_long = math.inf, "", ""
+    again, too_long = "", ""
     with showing(settings.progress), threadpool_limits(1, user_api="blas"):
         with step(f"{law}: finding the mode"):
             density, mode = to_mode(make_density(data), settings.seed)
             size, factor = len(density.names), _factor(density, mode)
+        left_for_retries = math.inf  # the first run is as long as it is
         draws, accept = settings.draws or FIRST, settings.target_accept
         # A stated number of draws is kept: the retry has smaller steps alone.
         for left in reversed(range(1 + smaller if settings.draws else TRIES)):
             words, total = f"{law}: {draws:,} draws", settings.chains * (settings.tune + draws)
             began = time.monotonic()
             with step(f"{words} of each of {settings.chains} chains", total) as move:
-                run = _run(density, mode[:size], factor, settings, draws, accept, move, end - began)
-            if run is None:
-                too_long = f"was stopped after {duration(RETRY_SECONDS)} of retries"
-                break
-            (points, stats), (draws_of, accept_of) = run, (draws, accept)
+                run = _run(
+                    density, mode[:size], factor, settings, draws, accept, move, left_for_retries
+                )
             seconds = time.monotonic() - began
+            if run is None:
+                too_long = f"was stopped, after {duration(seconds)} here"
+                break
+            points, stats, gradients = run
+            draws_of, accept_of = draws, accept
+            left_for_retries -= gradients
             values = density.variables(points)
             used, parameters = _checked(density, values)
             convergence = diagnose(used, stats, parameters)
@@ -198,14 +209,16 @@ def sample(data: Data, settings: Settings) -> Sampled:
             slow = ", ".join(failing(used))
             why = "; ".join(convergence.failures) + (f" ({slow})" if slow else "")
             # As long for each draw as before: smaller steps take longer, better scales less.
-            ahead = seconds * (settings.tune + draws) / (settings.tune + draws_of)
+            times = (settings.tune + draws) / (settings.tune + draws_of)
+            ahead = duration(times * seconds)
             again = f"{draws:,} draws, target acceptance {accept:g}"
             if settings.retry is None:
-                end = min(end, time.monotonic() + RETRY_SECONDS)
-                if time.monotonic() + ahead > end:
-                    too_long = f"would take about {duration(ahead)}, so it was not made"
+                if math.isinf(left_for_retries):
+                    left_for_retries = RETRY_WORK / density.memory.size
+                if times * gradients > left_for_retries:
+                    too_long = f"would take long, about {ahead} here, so it was not made"
                     break
-            say(f"{words}: {why}; again with {again}, about {duration(ahead)}")
+            say(f"{words}: {why}; again with {again}, about {ahead}")
             # The draws know the scales better than the curvature at one point.
             flat = points[..., :size].reshape(-1, size)
             if len(flat) > size:
@@ -341,20 +354,26 @@ def _run(
     draws: int,
     accept: float,
     move: Callable[[int], None],
-    seconds: float,
-) -> tuple[Floats, xr.Dataset] | None:
-    """Points of `Density.expand`, shape (chains, draws, coordinates), and statistics.
+    most: float,
+) -> tuple[Floats, xr.Dataset, int] | None:
+    """Points of `Density.expand`, shape (chains, draws, coordinates), statistics, and gradients.
 
-    `move` is told how many points there are so far. None if it is not finished after `seconds`.
+    `move` is told how many points there are so far. None if a chain needs more than its share of
+    `most` gradients.
     """
     import nutpie
     from nutpie.compiled_pyfunc import from_pyfunc
 
     scaled = density.scaled(mode, factor)
+    counted: list[_Counted] = []
 
     # Chains may run in threads, and a density computes in its own memory: each chain has a copy.
     def log_density() -> Callable[[Floats], tuple[float, Floats]]:
-        return scaled.copy()
+        counted.append(_Counted(scaled.copy()))
+        return counted[-1]
+
+    def too_long() -> bool:
+        return any(each.count > most / settings.chains for each in counted)
 
     def expand(*_: object) -> Callable[[Floats], dict[str, Floats]]:
         own = scaled.copy()
@@ -386,12 +405,28 @@ def _run(
         progress_rate=REPORT_MILLISECONDS,
         blocking=False,
     )
+    tree = None
     try:
-        tree = sampler.wait(timeout=None if math.isinf(seconds) else max(seconds, 0.0))
-    except TimeoutError:
-        sampler.cancel()
-        return None
+        while tree is None and not too_long():
+            with suppress(TimeoutError):
+                tree = sampler.wait(timeout=REPORT_MILLISECONDS / 1000)
     except BaseException:  # by itself nutpie returns what it has when it is interrupted
         sampler.cancel()
         raise
-    return tree["posterior"]["point"].values, tree["sample_stats"].dataset
+    # A run that ended before it was found too long is left out too: the clock does not decide.
+    if tree is None or too_long():
+        sampler.cancel()
+        return None
+    gradients = sum(each.count for each in counted)
+    return tree["posterior"]["point"].values, tree["sample_stats"].dataset, gradients
+
+
+class _Counted:
+    """A log density that counts how often it is evaluated."""
+
+    def __init__(self, density: "Density") -> None:
+        self.density, self.count = density, 0
+
+    def __call__(self, point: Floats) -> tuple[float, Floats]:
+        self.count += 1
+        return self.density(point)
