@@ -37,7 +37,7 @@ from bayeslaw.inference.pools import Fit
 from bayeslaw.planning.planned_run import Domain, Farness
 from bayeslaw.tables.hull import MEASURED_DECADES, TOO_FAR
 
-NAMES = ("target", "forgetting")
+NAMES = "target", "forgetting"
 """What the limits are on."""
 SPACING = 0.2
 """Spacing of the lattice in e-folds of the budget."""
@@ -274,32 +274,32 @@ class Problem:
     def _under_most_epochs(self, rank: int, below: float, zooms: int) -> Place | None:
         """The smallest feasible budget that repeats data nearly as often as the evidence goes.
 
-        The edge of the evidence runs across the lattice, and feasible budgets under it may lie
-        between two nodes. None if there is none smaller than `below`, or if no data repeat.
+        That edge runs across the lattice, and budgets under it may lie between two nodes. None if
+        no budget smaller than `below` is feasible there, or if no data repeat.
         """
-        ends, best = self.lattice.ratios[[0, -1]], None
+        best: Place | None = None
         ratios = self.lattice.ratios
-        step = float(np.diff(ratios).max(initial=0.0))
+        ends, step = ratios[[0, -1]], float(np.diff(ratios).max(initial=0.0))
+        if self.far is None:
+            return None
         for _ in range(zooms):
-            most = None if self.far is None else self.far.most_budgets(ratios)
-            if most is None:
-                return None
-            low, high = most - SPACING, most
-            inside = (low < below) & (high <= self.lattice.budgets[-1])
+            high = self.far.most_budgets(ratios)
+            inside = (high - SPACING < below) & (high <= self.lattice.budgets[-1])
             inside[inside] = self.held(high[inside], ratios[inside]) >= rank
             if not inside.any():
-                return best
-            ratios, low, high = ratios[inside], low[inside], high[inside]
+                break
+            ratios, high = ratios[inside], high[inside]
+            low = high - SPACING
             while (high - low).max() > 1e-3:
                 middle = (low + high) / 2
                 enough = self.held(middle, ratios) >= rank
                 low, high = np.where(enough, low, middle), np.where(enough, middle, high)
             k = int(high.argmin())
             if high[k] < below:
-                below = float(high[k])
-                best = Place(below, float(ratios[k]), rank)
-            near = ratios[k] + step * np.linspace(-1, 1, 2 * FINER + 1)
-            ratios, step = np.unique(np.clip(near, *ends)), step / FINER
+                best = Place(float(high[k]), float(ratios[k]), rank)
+                below = best.budget
+            ratios = ratios[k] + step * np.linspace(-1, 1, 2 * FINER + 1)
+            ratios, step = np.unique(np.clip(ratios, *ends)), step / FINER
         return best
 
     def _around(self, place: Place, width: float, step: float) -> Lattice:
@@ -391,12 +391,12 @@ class Problem:
             budgets = np.append(budgets[budgets < cap], cap)
         i, j = np.unravel_index(counts.argmax(), counts.shape)
         best = Place(float(budgets[i]), float(lattice.ratios[j]), int(counts[i, j]))
-        most = None if self.far is None else self.far.most_budgets(lattice.ratios)
-        if most is not None:  # between two nodes more draws may meet the limits
-            most = np.minimum(most, min(cap, lattice.budgets[-1]))
+        if self.far is not None and self.far.most_epochs < math.inf:
+            # Between two nodes, with nearly as many epochs, more draws may meet the limits.
+            most = self.far.most_budgets(lattice.ratios).clip(max=min(cap, lattice.budgets[-1]))
             held = self.held(most, lattice.ratios)
-            k = int(held.argmax())
-            if held[k] > best.held:
+            if held.max() > best.held:
+                k = int(held.argmax())
                 best = Place(float(most[k]), float(lattice.ratios[k]), int(held[k]))
         width = 2 * SPACING
         step = float(np.diff(lattice.ratios).max(initial=0.0))

@@ -455,7 +455,7 @@ class Farness:
     of_hull: RegularGridInterpolator
     most_epochs: float  # of the rows of every fit that knows them; infinite if none does
 
-    def __call__(self, places: tuple[Floats | float, Floats | float]) -> Floats:
+    def __call__(self, places: tuple[Floats | float, ...]) -> Floats:
         budgets, ratios = np.broadcast_arrays(*map(np.atleast_1d, places))
         far = np.asarray(self.of_hull((budgets, ratios)))
         if self.most_epochs < math.inf:
@@ -464,14 +464,12 @@ class Farness:
             far = np.maximum(far, _excess(beyond / MEASURED_DECADES[EPOCHS.name]))
         return far
 
-    def most_budgets(self, ratios: Floats) -> Floats | None:
-        """Budgets, log ATPP, from which on data repeat too often; None if that has no limit."""
-        if self.most_epochs == math.inf or self.run.unique_tokens is None:
-            return None
+    def most_budgets(self, ratios: Floats) -> Floats:
+        """Budgets, log ATPP, from which on data repeat too often; infinite if none has too many."""
         most = self.most_epochs * 10 ** (MEASURED_DECADES[EPOCHS.name] * (1 - 1e-5))
-        fresh = most * self.run.unique_tokens / self.run.params
+        fresh = most * (self.run.unique_tokens or math.inf) / self.run.params
         with np.errstate(divide="ignore"):  # of pure replay no new data repeat
-            return np.log(fresh) - np.log1p(-ratios)
+            return np.asarray(np.log(fresh) - np.log1p(-ratios))
 
     @cached_property
     def least(self) -> float:
