@@ -3,6 +3,7 @@
 import cProfile
 import re
 import shutil
+import tracemalloc
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from scipy import stats
 import bayeslaw as bl
 from bayeslaw import FileError, NotConverged, TableError, TableWarning, from_frame, grid, load
 from bayeslaw.common.shown import Shown
+from bayeslaw.inference import fitted
 from bayeslaw.inference.convergence import Convergence, diagnose
 from bayeslaw.inference.pools import load_posterior
 from bayeslaw.inference.residuals import group_effects, last_errors
@@ -55,6 +57,33 @@ def test_a_forecast_validates_its_rows_once(name):
         fit.forecast(rows)
     calls = [each for each in profile.getstats() if "canonical" in str(each.code)]
     assert [each.callcount for each in calls] == [1]
+
+
+@pytest.mark.parametrize("name", ["plain", "walk", "transfer", "groups"])
+def test_losses_do_not_depend_on_how_many_are_evaluated_at_once(name, monkeypatch):
+    fit = saved(name).accepted(**ALLOW, beyond_evidence=True)
+    rows = fit.table.frame.drop(columns="loss").iloc[:7]
+    rows = pd.concat([rows, rows.assign(tokens=rows["tokens"] * 3)], ignore_index=True)
+    if "base" in rows:  # of bases that are not known, each draw has losses of its own
+        rows.loc[9:, "base"] = 999
+        rows = rows.drop(columns=["start_loss", "base_loss"], errors="ignore")
+    some = np.array([3, 0, 3, 17])
+    whole, chosen = fit.forecast(rows, seed=2).samples, fit.losses(fit.rows(rows), some)
+    for values in (1, 50, 500):
+        monkeypatch.setattr(fitted, "VALUES_AT_ONCE", values)
+        np.testing.assert_array_equal(fit.forecast(rows, seed=2).samples, whole)
+        np.testing.assert_array_equal(fit.losses(fit.rows(rows), some), chosen)
+
+
+def test_a_forecast_takes_four_times_the_memory_of_its_draws():
+    fit = saved("two_stages").accepted(**ALLOW, beyond_evidence=True)
+    rows = fit.table.frame.drop(columns="loss")
+    rows = rows.loc[np.arange(3000) % len(rows)].reset_index(drop=True)
+    tracemalloc.start()
+    forecast = fit.forecast(rows)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 45 * forecast.samples.size  # with what a block needs at once
 
 
 def test_a_frame_is_validated_wherever_it_enters(posterior):

@@ -23,6 +23,9 @@ from bayeslaw.tables.table import LossTable, Rows
 EXTENSION = "extension_seed"
 """Setting of a posterior without losses; see `FittedLaw.extension_seed`."""
 
+VALUES_AT_ONCE = 2**20
+"""Losses that are evaluated at once: each array of a law's terms has 8 MB."""
+
 
 @dataclass(frozen=True)
 class FittedLaw(BaseFit):
@@ -97,9 +100,12 @@ class FittedLaw(BaseFit):
         rows = self._valid(rows)
         # Sizes alone: the effects of a base and a run belong to a measurement.
         frame = self.law.at_held(rows.frame)
-        of_sizes = effects.latent_effects(self.draws, self.spec.effects, frame)
-        kept = slice(None) if draws is None else draws
-        return self.law_loss(rows, draws) * np.exp(of_sizes[kept])
+        loss = self.law_loss(rows, draws)
+        if any(effects.level(name).latent for name in self.spec.effects):
+            of_sizes = effects.latent_effects(self.draws, self.spec.effects, frame)
+            kept = slice(None) if draws is None else draws
+            loss *= np.exp(of_sizes[kept])
+        return loss
 
     def law_loss(self, rows: Rows, draws: Ints | None = None) -> Floats:
         """The law's loss per draw and row, without random effects, shape (draws, rows)."""
@@ -113,8 +119,15 @@ class FittedLaw(BaseFit):
         }
         # Those of bases that are not known have a value for each draw.
         x = {name: values[kept] if values.ndim > 1 else values for name, values in x.items()}
-        loss = law.loss(law.amounts(q, self.at), x, self.at)
-        return np.broadcast_to(loss, (self.count if draws is None else len(draws), len(rows)))
+        losses = np.empty((self.count if draws is None else len(draws), len(rows)))
+        # Some draws at a time, since a law has a dozen arrays of the size of the losses at once.
+        size = max(1, VALUES_AT_ONCE // max(1, len(rows)))
+        for start in range(0, len(losses), size):
+            some = slice(start, start + size)
+            of_draws = {name: values[some] for name, values in q.items()}
+            at_rows = {name: v[some] if v.ndim > 1 else v for name, v in x.items()}
+            losses[some] = law.loss(law.amounts(of_draws, self.at), at_rows, self.at)
+        return losses
 
     def extended(self, rows: Rows) -> tuple[Law, dict[str, Floats]]:
         """The law and its `values`, with discrepancy parameters that only some rows need."""

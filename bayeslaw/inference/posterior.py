@@ -90,6 +90,11 @@ class Posterior(Showing, FittedLaw):
         TableWarning
             If rows lie so far out that the command line refuses them, unless that is `accepted`.
             If rows go on fitted runs of a fit that was saved without its losses.
+
+        Notes
+        -----
+        A forecast takes 32 bytes of memory for each row and draw while it is made, and 8 bytes
+        afterwards: 100,000 rows under 2,000 draws take 6.4 GB. Forecast more rows in parts.
         """
         if kind not in KINDS:
             raise LawError(unknown("kind of forecast", kind, KINDS))
@@ -102,7 +107,7 @@ class Posterior(Showing, FittedLaw):
             warn_of_lost_ends(self, frame, name)
             residuals = residual_draws(self, frame, np.random.default_rng(seed))
             with np.errstate(over="ignore"):  # infinite under a posterior that the data do not hold
-                loss = loss * np.exp(residuals)
+                loss *= np.exp(residuals, out=residuals)
         named = dict.fromkeys((*COLUMNS, *self.columns))
         coords = {c: ("row", frame[c].to_numpy()) for c in named if c in frame and c != "loss"}
         draws = xr.DataArray(

@@ -244,8 +244,9 @@ def group_effects(
 ) -> Floats:
     """Sum of the effects that the latent loss does not include: bases, runs, and new sizes."""
     levels = tuple(level for level in fit.spec.effects if level != "size")
-    new = new_size_effects(fit, frame, rng)
-    return new + effects.draw(fit.draws, levels, frame, rng, training=training)
+    total = new_size_effects(fit, frame, rng)
+    total += effects.draw(fit.draws, levels, frame, rng, training=training)
+    return total
 
 
 def new_size_effects(
@@ -297,4 +298,7 @@ def residual_draws(
     fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator, *, training: bool = False
 ) -> Floats:
     """Predictive draws of measured minus latent log loss: noise and effects, (draws, rows)."""
-    return error_draws(fit, frame, rng) + group_effects(fit, frame, rng, training=training)
+    errors = error_draws(fit, frame, rng)
+    total = group_effects(fit, frame, rng, training=training)
+    total += errors
+    return total
