@@ -172,6 +172,10 @@ def test_a_filter_by_loss_drops_rows_without_one(tmp_path):
     path.write_text(GAPS.replace("1e8,2e9,2.9,,b", "1e8,2e9,,20,b").replace("twice", "2.8"))
     for where in ("loss > 0", "loss == loss", "loss < 9 and tokens > 0"):
         assert read_table(path, where=where).loss.tolist() == [3.0, 2.8]
+    nan = tmp_path / "nan.csv"  # as exports of logs write it
+    nan.write_text(path.read_text().replace("2e9,,", "2e9,NaN,"))
+    assert read_table(nan, where="loss > 0").loss.tolist() == [3.0, 2.8]
+    refused(TableError, r"'loss' is missing \(NaN\); .* \(line 3", read_table, nan)
     bits = read_table(path, where="loss > 2", loss_unit="bits")
     assert bits.loss.tolist() == [3.0 * np.log(2)]
     with pytest.raises(TableError, match=r"drop the row, such as with where='loss > 0' \(line 3\)"):

@@ -32,7 +32,6 @@ from bayeslaw.tables.validation import (
     STEPS,
     TRAINING,
     VALIDATION,
-    absent,
     canonical,
     check_positive,
     label_texts,
@@ -40,6 +39,7 @@ from bayeslaw.tables.validation import (
     quoted,
     row_numbers,
     typed,
+    without_number,
 )
 
 ROW = "row of the file"
@@ -70,7 +70,8 @@ def read_table(
         "billions * 1e9", "loss": "`eval/loss`"}``.
     where : str, optional
         Pandas query that selects the rows to keep, such as ``"ptpp <= 31"``; the others need no
-        valid numbers.
+        valid numbers. A row without a loss satisfies no query about the loss: ``"loss > 0"`` keeps
+        those with one.
     source : str or Path, optional
         Table of the domain that the bases were pre-trained on. Its rows with tokens = 0, and those
         of the table itself, give each row `base_loss` and `start_loss`, the losses of its `base` on
@@ -211,7 +212,7 @@ def asked(
         return frame
     unmeasured = pd.Series(False, rows.index)
     if "loss" in rows:
-        unmeasured = absent(rows["loss"])
+        unmeasured = without_number(rows["loss"])
     try:
         for column in rows:
             rows[column] = typed(rows[column])

@@ -183,15 +183,6 @@ def doubtful_scale(rows: pd.DataFrame) -> list[str]:
             f"losses are {level:.2g} times those of Chinchilla's law for web text, in nats per "
             f"token; if they are in another unit, give {units}."
         )
-    least = LEAST_ADAPTED if adapted else LEAST_LEVEL
-    if NO_LEVEL < level < least and params.max() > TOY:
-        per_byte = argument("loss_unit", "bits-per-byte")
-        said.append(
-            f"losses are {level:.2g} times those of Chinchilla's law for web text, in nats per "
-            f"token: if they are bits per byte, give {per_byte} and "
-            f"{argument('bytes_per_token', 4.4)}; if they are nats, of text that is as easy to "
-            "predict or per byte, nothing is wrong."
-        )
     ratio = float(np.median(tokens / params))
     if ratio < FEW_TOKENS and off.std() > SWAPPED * swapped.std():
         said.append(
@@ -200,12 +191,19 @@ def doubtful_scale(rows: pd.DataFrame) -> list[str]:
         )
     elif ratio < (FEWEST_ADAPTING if adapted or "ptpp" in rows else FEW_TOKENS):
         largest = int(params.argmax())
-        less = argument("columns", {"params": "params / 1000"})
-        more = argument("columns", {"tokens": "tokens * 524288"})
         said.append(
             f"there are {ratio:.2g} tokens per parameter (median; {tokens[largest]:.3g} tokens for "
-            f"the largest model of {params[largest]:.3g}): were millions taken for billions, such "
-            f"as {less}? Are the tokens steps, such as {more}, times the tokens of a step?"
+            f"the largest model, of {params[largest]:.3g} parameters). Divide params by 1000 if "
+            "they were millions that were taken for billions, or multiply tokens by the tokens of "
+            "a step if they are steps."
+        )
+    elif NO_LEVEL < level < (LEAST_ADAPTED if adapted else LEAST_LEVEL) and params.max() > TOY:
+        per_byte = argument("loss_unit", "bits-per-byte")
+        said.append(
+            f"losses are {level:.2g} times those of Chinchilla's law for web text, in nats per "
+            f"token: if they are bits per byte, give {per_byte} and "
+            f"{argument('bytes_per_token', 4.4)}; if they are nats, of text that is as easy to "
+            "predict or per byte, nothing is wrong."
         )
     if "ptpp" in rows and (before := float((params * rows["ptpp"]).max())) > MOST_TOKENS:
         said.append(

@@ -169,6 +169,7 @@ def likely_columns(
     `here` is `named` of the frame. No expression has a column that is not there.
     """
     unused = {str(c).lower(): str(c) for c, name in here.items() if name not in KNOWN}
+    columns = [str(column) for column in frame.columns]
     meant: dict[str, str] = {}
     remarks = []
     for column in lacking:
@@ -189,7 +190,7 @@ def likely_columns(
         near = near or get_close_matches(column, possible, n=1)
         if near:
             theirs = unused.pop(near[0])
-            factor = factor_of_name(theirs, frame[_column_of(frame, theirs)])
+            factor = factor_of_name(theirs, frame.iloc[:, columns.index(theirs)])
             scaled = column in ("params", "tokens") and factor > 1
             meant[column] = quoted(theirs) + (f" * {exponent(factor)}" if scaled else "")
     rest = {*lacking} - {*meant}
@@ -212,10 +213,6 @@ def _kind_of_loss(name: str) -> int:
     if VALIDATION.search(name):
         return 0
     return 2 if TRAINING.search(name) else 1
-
-
-def _column_of(frame: pd.DataFrame, text: str) -> Hashable:
-    return next(column for column in frame.columns if str(column) == text)
 
 
 def factor_of_name(name: str, values: pd.Series | None = None) -> float:
@@ -286,7 +283,7 @@ def typed(column: pd.Series, name: str = "") -> pd.Series:
 
 
 def _numbers(column: pd.Series, name: str, may_lack: pd.Series) -> pd.Series:
-    values, lacking = typed(column, name), absent(column)
+    values, lacking = typed(column, name), without_number(column)
     missing = MISSING
     if column.name == "loss":
         missing += f", such as with {argument('where', 'loss > 0')}"
@@ -298,7 +295,7 @@ def _numbers(column: pd.Series, name: str, may_lack: pd.Series) -> pd.Series:
     return values
 
 
-def absent(column: pd.Series) -> pd.Series:
+def without_number(column: pd.Series) -> pd.Series:
     """Where a column of numbers has none: an empty field, or the text that programs write for it.
 
     Such as NaN in exports of logs. In columns of labels these are labels.
