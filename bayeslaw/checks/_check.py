@@ -297,7 +297,9 @@ def judge_convergence(fit: Posterior) -> Finding:
     if not gate.ok:
         text = f"The sampler has not converged ({'; '.join(gate.failures)}), so the other findings "
         text += "are not reliable: fit again with more tune and draws."
-    return Finding("convergence", "ok" if gate.ok else "refuse", (text,), frame, facts)
+    elif not gate.enough:
+        text += f" {gate.cost}; more draws make that less."
+    return Finding("convergence", gate.note.level, (text,), frame, facts)
 
 
 def judge_effects(fit: Posterior) -> Finding | None:

@@ -149,7 +149,7 @@ def brief(fitted: Fitted) -> Shown:
     if isinstance(fitted, bl.PointFit):
         state = f"{round(fitted.agreeing * fitted.polished)} of {fitted.polished} starts agree"
     else:
-        state = str(fitted.convergence) if fitted.convergence.ok else ""
+        state = str(fitted.convergence) if fitted.convergence.enough else ""
     line = f"{head.document['law']}, fitted to {fitted.table}"
     blocks = [
         block if isinstance(block, Note) and block.level != "ok" else Detail(block)

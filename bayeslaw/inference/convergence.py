@@ -1,4 +1,9 @@
-"""Convergence of draws: rank-normalised R-hat, effective sample sizes, divergences, E-BFMI."""
+"""Convergence of draws: rank-normalised R-hat, effective sample sizes, divergences, E-BFMI.
+
+Log losses are judged by R-hat and effective sample size. Scales of noise, effects and deviations
+are judged by what forecasts use them for, the widths of bands: each must be known to a few per cent
+of itself. Tails of a scale mix slowly long after bands have settled.
+"""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +11,23 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
+from bayeslaw.common.shown import Note
+
 MAX_RHAT, MIN_ESS, MIN_BFMI = 1.01, 400, 0.3
+"""Limits of log losses, and of the energy; a fit beyond one of them is sampled again."""
+MAX_SCALE_ERROR = 0.05
+"""Limit of the Monte Carlo error of a scale, over the scale, of which a band has its width."""
+USABLE_RHAT, USABLE_ESS, USABLE_SCALE_ERROR = 1.02, 200, 0.1
+"""Limits beyond which forecasts are refused. Between the two a fit says what forecasts may move by.
+
+With 200 independent draws an end of a 90 % band has a standard error of 4.5 % of the band's width,
+with 400 one of 3.2 %; docs/howto/questions.md has what was measured.
+"""
+MEDIAN_ERROR, END_ERROR = 0.381, 0.642
+"""Standard errors of the median and of an end of a 90 % band by one draw, over the band's width.
+
+Of normal draws: the root of p (1 - p), over the density at the quantile and 3.29 deviations.
+"""
 MAX_DIVERGENT = 0.001
 """Largest share of divergent transitions: posteriors with fewer were found calibrated (SBC)."""
 RESOLUTION = 2.0**-30
@@ -24,6 +45,7 @@ class Convergence:
     bfmi: float  # smallest energy Bayesian fraction of missing information over chains
     slow: tuple[str, ...] = ()  # other parameters that fail the limits
     transitions: int = 0  # after tuning, of all chains
+    scale_error: float = 0.0  # largest Monte Carlo error of the mean of a scale, over the scale
 
     def __str__(self) -> str:
         if not self.ok:
@@ -32,8 +54,11 @@ class Convergence:
                 "with more tuning and draws."
             )
         ess = min(self.ess_bulk, self.ess_tail)
-        measures = f"R-hat {self.rhat:.3f} and ESS {ess:.0f} of losses and scales"
-        line = f"converged: {measures}, {self.diverged}"
+        line = f"R-hat {self.rhat:.3f} and ESS {ess:.0f} of losses, {self.diverged}"
+        if self.enough:
+            line = f"converged: {line}"
+        else:
+            line = f"usable, from few independent draws: {line}. {self.cost}"
         slow = ", ".join(self.slow)
         return f"{line}. Not converged by themselves, so not to be read: {slow}" if slow else line
 
@@ -51,20 +76,55 @@ class Convergence:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What fails the convergence check, in words; empty if the posterior can be used."""
+        """Why forecasts are refused, in words; empty if the posterior can be used."""
+        return self._beyond(USABLE_RHAT, USABLE_ESS, USABLE_SCALE_ERROR)
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """Why more draws are made if there is time, in words; all failures are among them."""
+        return self._beyond(MAX_RHAT, MIN_ESS, MAX_SCALE_ERROR)
+
+    def _beyond(self, max_rhat: float, min_ess: int, max_error: float) -> tuple[str, ...]:
+        """What fails the limits, of which those of log losses and scales are given."""
+        error = f"{-_down(-100 * self.scale_error, 1):.1f} % > {100 * max_error:.0f} %"
         # NaN is within no limit, so a chain that does not move fails.
         passed = {
-            f"R-hat {-_down(-self.rhat, 3):.3f} > {MAX_RHAT}": self.rhat <= MAX_RHAT,
-            f"bulk ESS {_down(self.ess_bulk, 0):.0f} < {MIN_ESS}": self.ess_bulk >= MIN_ESS,
-            f"tail ESS {_down(self.ess_tail, 0):.0f} < {MIN_ESS}": self.ess_tail >= MIN_ESS,
+            f"R-hat {_up(self.rhat):.3f} > {max_rhat}": self.rhat <= max_rhat,
+            f"bulk ESS {_down(self.ess_bulk, 0):.0f} < {min_ess}": self.ess_bulk >= min_ess,
+            f"tail ESS {_down(self.ess_tail, 0):.0f} < {min_ess}": self.ess_tail >= min_ess,
+            f"Monte Carlo error of scales {error}": self.scale_error <= max_error,
             f"{self.divergences} divergences": not self.diverging,
             f"E-BFMI {_down(self.bfmi, 2):.2f} < {MIN_BFMI}": self.bfmi >= MIN_BFMI,
         }
         return tuple(words for words, ok in passed.items() if not ok)
 
     @property
+    def cost(self) -> str:
+        """By how much forecasts of another seed would differ, in words."""
+        ess = max(min(self.ess_bulk, self.ess_tail), 1.0)
+        # Two fits have the errors of both.
+        median, end = (100 * error * math.sqrt(2 / ess) for error in (MEDIAN_ERROR, END_ERROR))
+        return (
+            f"With another seed, medians of forecasts would move by about {median:.0f} % of the "
+            f"width of their 90 % bands, and ends of the bands by {end:.0f} %"
+        )
+
+    @property
     def ok(self) -> bool:
+        """Whether forecasts are not refused."""
         return not self.failures
+
+    @property
+    def enough(self) -> bool:
+        """Whether no more draws are needed."""
+        return not self.missed
+
+    @property
+    def note(self) -> Note:
+        """The state as a note, of the level that it has."""
+        if not self.ok:
+            return Note(str(self), "refuse")
+        return Note(str(self), "ok" if self.enough else "caution")
 
 
 def _down(value: float, decimals: int) -> float:
@@ -73,21 +133,39 @@ def _down(value: float, decimals: int) -> float:
     return float(np.floor(value * 10**decimals + 1e-9) / 10**decimals)
 
 
+def _up(rhat: float) -> float:
+    """Round an R-hat up to three decimals."""
+    return -_down(-rhat, 3)
+
+
 def diagnose(
-    used: xr.Dataset, stats: xr.Dataset, parameters: xr.Dataset | None = None
+    losses: xr.Dataset,
+    stats: xr.Dataset,
+    parameters: xr.Dataset | None = None,
+    scales: xr.Dataset | None = None,
 ) -> Convergence:
     """Convergence of draws with dims (chain, draw)."""
     divergences, transitions = int(stats["diverging"].sum()), stats["diverging"].size
+    used = losses if scales is None else losses.merge(scales)
     stuck = any(bool((v.max("draw") == v.min("draw")).any()) for v in used.data_vars.values())
     if stuck or used.sizes["chain"] < 2 or used.sizes["draw"] < 4:
         return Convergence(math.nan, 0.0, 0.0, divergences, math.nan, (), transitions)
-    measures = np.array(list(_measures(used).values()))
+    measures = np.array(list(_measures(losses).values()))
     energy = stats["energy"].values
     bfmi = (np.diff(energy, axis=1) ** 2).mean(1) / energy.var(1)
     slow = failing(parameters) if parameters else ()
     bulk, tail = measures[:, 1:].min(0).tolist()
     rhat = float(measures[:, 0].max())
-    return Convergence(rhat, bulk, tail, divergences, float(bfmi.min()), slow, transitions)
+    error = 0.0 if scales is None else max(scale_errors(scales).values())
+    return Convergence(rhat, bulk, tail, divergences, float(bfmi.min()), slow, transitions, error)
+
+
+def scale_errors(scales: xr.Dataset) -> dict[str, float]:
+    """Of each positive variable the Monte Carlo error of its mean, over the mean."""
+    return {
+        name: float(scales[name].std() / scales[name].mean()) / math.sqrt(bulk)
+        for name, (_, bulk, _) in _measures(scales).items()
+    }
 
 
 def failing(draws: xr.Dataset) -> tuple[str, ...]:

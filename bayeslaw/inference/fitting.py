@@ -103,7 +103,7 @@ def fit(
     chains : int
         Number of chains; 4 by default.
     draws : int, optional
-        Draws of each chain; by default 500 to 8000, as many as the convergence check needs.
+        Draws of each chain; by default 600 to 8000, as many as the convergence check needs.
     tune : int
         Tuning steps of each chain; 300 by default.
     target_accept : float

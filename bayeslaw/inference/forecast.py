@@ -309,8 +309,8 @@ class Forecast(Showing):
             far = evidence(self.positions, self.about)[1]
         blocks: list[Block] = [Note(far, "no evidence")] * bool(far)
         blocks += [Note(SYNTHETIC, "synthetic")] * self.synthetic
-        if not self.convergence.ok:
-            blocks.append(Note(str(self.convergence), "refuse"))
+        if not self.convergence.enough:
+            blocks.append(self.convergence.note)
         if constant:
             same = ", ".join(f"{c} {count(frame[c].iloc[0])}" for c in constant)
             blocks.append(f"all at {same}")

@@ -72,7 +72,7 @@ class Pool(Showing, BaseFit):
             blocks += [Note(f"{name}: {note}", "caution")] if note else []
             state = member.convergence
             words = "; ".join([*member.how(), str(state)])
-            blocks.append(Note(f"{name}: {words}", "ok" if state.ok else "refuse"))
+            blocks.append(Note(f"{name}: {words}", state.note.level))
         failures = [
             f"{name}: {failure}"
             for name, member in self.members.items()

@@ -11,7 +11,7 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Model
 from bayeslaw.common.errors import LawError, unknown
-from bayeslaw.common.shown import Block, Note, Showing, Shown, Table
+from bayeslaw.common.shown import Block, Showing, Shown, Table
 from bayeslaw.inference import storage
 from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.inference.forecast import KINDS, Forecast
@@ -173,7 +173,7 @@ class Posterior(Showing, FittedLaw):
         """The law, its training rows, the model and convergence, without the parameters."""
         spec, state = self.spec, self.convergence
         shown = self.law.described(self.table, self.at)
-        gate = Note(str(state), "ok" if state.ok else "refuse")
+        gate = state.note
         blocks: list[Block] = [*shown.blocks, *self.how(), self.law.units(self.at), gate]
         return replace(shown, blocks=blocks).adding(
             likelihood=spec.likelihood.kind,
