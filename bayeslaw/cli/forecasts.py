@@ -41,7 +41,7 @@ class Bands:
 
     def forecast(self, fitted: sources.Fitted, rows: "bl.LossTable", fitting: opt.Fitting) -> Shown:
         """Forecast the rows; write and draw what was asked for."""
-        from bayeslaw.evaluate.scores import shown_scores
+        from bayeslaw.evaluate.scores import scored, shown_scores
         from bayeslaw.huber.point_fit import shown_points
 
         sources.save_figure(self.figure, lambda: bl.plots.forecast(fitted, rows, seed=fitting.seed))
@@ -57,7 +57,9 @@ class Bands:
             shown = predicted.shown(self.levels, why=self.why)
         whole = _titled(shown, rows).adding(out=self.out)
         if "loss" in rows.frame:
-            return whole + shown_scores(bl.score(predicted, rows))
+            scores, words = scored(predicted, rows)
+            # A forecast with bands has said which rows were fitted.
+            return whole + shown_scores(scores, words if predicted is fitted else "")
         return whole.adding(scores=None)
 
 
@@ -336,13 +338,13 @@ def score(
     fitting: opt.Fitting,
 ) -> Shown:
     """Score a fit on measured losses."""
-    from bayeslaw.evaluate.scores import shown_scores
+    from bayeslaw.evaluate.scores import scored, shown_scores
     from bayeslaw.huber.point_fit import shown_points
 
     fitted, rows = sources.fit_or_load(source, choice, fitting, "measured")
     fitted = fitted.accepted(unconverged=allow_unconverged)
-    scores = bl.score(fitted, rows, seed=fitting.seed)
-    shown = replace(shown_scores(scores), title=f"Scores on {rows}").adding(rows=len(rows))
+    scores = scored(fitted, rows, seed=fitting.seed)
+    shown = replace(shown_scores(*scores), title=f"Scores on {rows}").adding(rows=len(rows))
     if isinstance(fitted, bl.PointFit):
         points = fitted.forecast(rows)
         spread = float((points["highest"] / points["lowest"] - 1).max())

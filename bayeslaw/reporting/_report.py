@@ -16,8 +16,8 @@ from bayeslaw.common.formatting import count
 from bayeslaw.common.progress import step
 from bayeslaw.common.shown import Detail, Note, Severity, Showing, Shown, Table, rendered
 from bayeslaw.evaluate._backtest import Backtest
-from bayeslaw.evaluate.scores import score, shown_comparison, shown_scores
-from bayeslaw.inference.forecast import BAND_LEVELS, Forecast, inside_words
+from bayeslaw.evaluate.scores import scored, shown_comparison, shown_scores
+from bayeslaw.inference.forecast import BAND_LEVELS, Forecast
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import effects
@@ -169,10 +169,10 @@ def report(
         panels["in_sample"] = plots.in_sample(fit, seed=seed)
     add("Forecast", shown + Shown(blocks=[POSITION]), _drawn(words, **panels))
     if "loss" in rows.frame:
-        inside = inside_words(forecast.to_frame(BAND_LEVELS), BAND_LEVELS)
+        inside = forecast.held_words(BAND_LEVELS)
         of_scores = {"coverage": plots.coverage(forecast)}
         of_scores["residuals"] = plots.residuals(forecast, fit.forecast(fit.table, seed=seed))
-        meant = shown_scores(score(forecast, rows)) + Shown(blocks=[MEANINGS])
+        meant = shown_scores(*scored(forecast, rows)) + Shown(blocks=[MEANINGS])
         add("Scores", meant, _drawn(inside, **of_scores))
     if comparison is not None:
         add("Laws", shown_comparison(comparison))
@@ -227,8 +227,9 @@ def _summary(
     answer = f"Forecast: {medians} nats per token, 90 % band {typical}± {half:.2g} %"
     tested = "These rows have no loss: the checks compare bands with training rows instead."
     if "loss" in frame:
-        error = 100 * float(np.mean(np.abs(median / frame["loss"] - 1)))
-        tested = inside_words(forecast.to_frame(), BAND_LEVELS[::2])
+        held_out = forecast.held_out
+        error = 100 * float(np.mean(np.abs(held_out.median / held_out.frame["loss"] - 1)))
+        tested = forecast.held_words(BAND_LEVELS[::2])
         tested += f" The mean absolute error of the median is {error:.2g} %."
     factors = {row.alias: beyond(training[c], frame[c]) for c, row in fit.about.items()}
     farther = ", ".join(f"{name} {far}" for name, far in factors.items() if far != "inside")

@@ -116,6 +116,28 @@ def same_rows(
     return same
 
 
+def fitted_rows(rows: pd.DataFrame, fitted: pd.DataFrame) -> Bools:
+    """Which rows were fitted: those equal to a fitted row in every column, the loss among them.
+
+    Equal losses alone do not show it: of two seeds, those rounded to two digits are the ones that
+    agree best. A row whose loss is missing was not.
+    """
+    same = np.asarray(same_rows(rows, fitted, map(str, rows)).any(axis=1))
+    return same & rows["loss"].notna().to_numpy()
+
+
+def fitted_words(fitted: Bools) -> str:
+    """What is said of rows to score some of which were fitted; empty if none was."""
+    count, rows = int(np.count_nonzero(fitted)), len(fitted)
+    if count == 0:
+        return ""
+    if count < rows:
+        return f"{count} of these {rows} rows were fitted: not scored."
+    if rows == 1:
+        return "This row was fitted: its score says nothing about forecasts."
+    return f"All {rows} rows were fitted: their scores say nothing about forecasts."
+
+
 def agree(
     asked: pd.DataFrame,
     measured: pd.DataFrame,
