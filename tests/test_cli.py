@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import nbformat
@@ -402,6 +403,15 @@ def test_commands_that_come_next_run_as_they_are():
     check, forecast = next_commands(saved("plain"), Path("plain.nc"))
     assert check.startswith("next: bayeslaw check plain.nc --grid ")
     run(forecast.removeprefix("then: bayeslaw "))
+    # The other covariates of twice the largest model are its own: not the PTPP of a small one.
+    fit = saved("world_form3")
+    frame = fit.table.frame.query("params < 1e9 or ptpp == 15")
+    accepted = replace(fit, table=bl.from_frame(frame)).accepted(unconverged=True)
+    passed = replace(accepted, convergence=saved("plain").convergence)
+    largest = frame[frame["params"] == frame["params"].max()]
+    line = next_commands(passed, Path("fit.nc"))[0]
+    assert f"params={2 * largest['params'].iloc[0]:.3g}" in line
+    assert "ptpp=15" in line
 
 
 @pytest.mark.slow
@@ -568,7 +578,9 @@ def test_accuracy_of_pairs_has_the_unit_of_the_losses():
         for name, table in (("pairs", pairs), ("rows", rows)):
             table.assign(loss=factor * table["loss"]).to_csv(f"{name}.csv", index=False)
         for which in ("--rows rows.csv", "--grid 'params=1e9 tokens=1e10'"):
-            line = f"accuracy plain.nc pairs.csv {which} --loss-unit {unit} --out accuracy.csv --force"
+            line = (
+                f"accuracy plain.nc pairs.csv {which} --loss-unit {unit} --out accuracy.csv --force"
+            )
             numbers = result(f"{line} --pairs-where 'task == \"two\"'")["numbers"]
             found.append(numbers[0]["median"])
             assert len(numbers) == 1

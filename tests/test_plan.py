@@ -437,6 +437,15 @@ def test_infeasible_plans_say_what_binds_and_what_is_likeliest(fits):
     assert (tight.status, tight.atpp) == ("infeasible", np.inf)
     assert np.isnan(tight.p_both)
     assert tight.binds.startswith("target;")
+    # The loss that it names is reached: that limit has a plan, and one a per cent lower none.
+    stated = float(
+        re.search(r"lowest target loss .* 90 % within the evidence is (.*)", tight.binds)[1]
+    )
+    reached = [
+        plan(**fits, **LIMITS | {"max_forgetting": 1.0, "max_loss": limit}, baseline=BASE)
+        for limit in (1.001 * stated, 0.99 * stated)
+    ]
+    assert [one.status == "feasible" for one in reached] == [True, False]
     assert json.loads(json.dumps(tight.to_dict(), allow_nan=False))["atpp"] is None
     assert "% within the evidence" in tight.verdict
     # The largest fraction of draws that meets both limits, within the evidence.

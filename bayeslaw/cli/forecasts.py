@@ -5,7 +5,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
@@ -16,6 +16,9 @@ from bayeslaw.cli.parsing import Covariates, Laws, Levels, Numbers
 from bayeslaw.common.defaults import COVARIATE_TOLERANCE
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.shown import SYNTHETIC, Note, Shown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LEVELS = as_in("Forecast.shown.levels", default="0.5,0.9", metavar="P,...")
 DISCREPANCIES = ("none", "curvature", "walk", "trend", "adaptation")
@@ -32,7 +35,10 @@ class Bands:
     )
     why: bool = as_in("Forecast.shown.why", "--why", default=False)
     out: Path | None = output("Write the bands (CSV or Parquet).", *opt.TABLES)
-    figure: Path | None = output("Draw the forecast (PNG, PDF or SVG).", *opt.FIGURES)
+    figure: Path | None = output(
+        "Draw fitted runs, the law, and the forecast with its bands (PNG, PDF or SVG).",
+        *opt.FIGURES,
+    )
 
     def check(self, fitting: opt.Fitting) -> None:
         """Raise `BayeslawError` for options that have no effect on the fit."""
@@ -44,7 +50,12 @@ class Bands:
         from bayeslaw.evaluate.scores import scored, shown_scores
         from bayeslaw.huber.point_fit import shown_points
 
-        sources.save_figure(self.figure, lambda: bl.plots.forecast(fitted, rows, seed=fitting.seed))
+        def drawn() -> "Figure":
+            if isinstance(fitted, bl.PointFit):  # which has no bands
+                return bl.plots.forecast(fitted, rows, seed=fitting.seed)
+            return bl.plots.overview(fitted, rows, seed=fitting.seed)
+
+        sources.save_figure(self.figure, drawn)
         predicted: bl.Forecast | bl.PointFit
         if isinstance(fitted, bl.PointFit):
             predicted, points = fitted, fitted.forecast(rows)

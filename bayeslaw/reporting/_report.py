@@ -24,7 +24,7 @@ from bayeslaw.model import effects
 from bayeslaw.planning.result import Plan
 from bayeslaw.plots.style import axis_label
 from bayeslaw.reporting.pages import Page, Picture, formula, picture
-from bayeslaw.tables.hull import in_words
+from bayeslaw.tables.hull import BEYOND_PREFIX, EPOCHS, epochs, in_words
 from bayeslaw.tables.table import LossTable, Rows, rows_of
 from bayeslaw.tables.validation import COVARIATES, label_texts
 
@@ -232,6 +232,8 @@ def _summary(
         tested = forecast.held_words(BAND_LEVELS[::2])
         tested += f" The mean absolute error of the median is {error:.2g} %."
     factors = {row.alias: beyond(training[c], frame[c]) for c, row in fit.about.items()}
+    if BEYOND_PREFIX + EPOCHS.name in forecast.positions:
+        factors[EPOCHS.text] = beyond(epochs(training), epochs(frame))
     farther = ", ".join(f"{name} {far}" for name, far in factors.items() if far != "inside")
     ranges = f"Beyond the range of the training rows: {farther}." if farther else ""
     ranges = ranges or "Each covariate is within the range of the training rows."
