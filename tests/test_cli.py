@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import nbformat
@@ -96,9 +97,15 @@ def prepare():
     Path("delphi.csv").symlink_to(DATA / "delphi" / "isotoken.csv")
 
 
+def written_by(name):
+    """Files that the options of a command name."""
+    return re.findall(r"--(?:out|figure) (\S+)", COMMANDS[name])
+
+
 def document(name):
     """The document of a command without what depends on the machine, and the files written."""
-    Path("planned.json").unlink(missing_ok=True)
+    for file in ("planned.json", "report.html", *written_by(name)):
+        Path(file).unlink(missing_ok=True)
     for file, command in NEEDS.get(name, {}).items():
         if not Path(file).exists():
             document(command)
@@ -141,7 +148,7 @@ def folder(tmp_path_factory):
 def test_the_document_is_the_one_recorded_and_files_are_those_named(name):
     shutil.rmtree("first", ignore_errors=True)
     files = as_recorded(name)
-    named = re.findall(r"--(?:out|figure) (\S+)", COMMANDS[name])
+    named = written_by(name)
     assert files <= {*named} | WRITTEN.get(name, set())
     assert all(Path(file).stat().st_size > 100 for file in named)
 
@@ -298,7 +305,7 @@ TEXTS = {
     "|Synthetic data|dcpt (transfer)|dcpt (oracle)|rmse|scored",
     "score french.csv --law form2 --method huber --train 'ptpp <= 31' --test 'ptpp == 279'": "% at"
     " most",
-    f"{PLAN} --at 30,.6 --max-tokens 5e10 --seed 3 --figure plan.png": "Synthetic"
+    f"{PLAN} --at 30,.6 --max-tokens 5e10 --seed 3 --figure plan.png --force": "Synthetic"
     " data|Plan: feasible|P(forgetting)|P(both) on held-out draws|Monte Carlo error: ATPP ± "
     "|bayeslaw check FIT --grid|fails with probability|yours"
     "|Under a cap of 50B tokens|Smallest budget by confidence|Sensitivity to the limits"
@@ -399,6 +406,15 @@ def test_commands_that_come_next_run_as_they_are():
     check, forecast = next_commands(saved("plain"), Path("plain.nc"))
     assert check.startswith("next: bayeslaw check plain.nc --grid ")
     run(forecast.removeprefix("then: bayeslaw "))
+    # The other covariates of twice the largest model are its own: not the PTPP of a small one.
+    fit = saved("world_form3")
+    frame = fit.table.frame.query("params < 1e9 or ptpp == 15")
+    accepted = replace(fit, table=bl.from_frame(frame)).accepted(unconverged=True)
+    passed = replace(accepted, convergence=saved("plain").convergence)
+    largest = frame[frame["params"] == frame["params"].max()]
+    line = next_commands(passed, Path("fit.nc"))[0]
+    assert f"params={2 * largest['params'].iloc[0]:.3g}" in line
+    assert "ptpp=15" in line
 
 
 @pytest.mark.slow
@@ -461,11 +477,38 @@ def test_a_fit_that_cannot_be_saved_is_printed(tmp_path, monkeypatch):
 def test_bands_replace_an_old_file_and_carry_a_failed_check():
     for name in ("bands.parquet", "bands.csv"):
         Path(name).write_text("old")
-        printed = run(f"forecast unconverged.nc --grid '{GRID}' --out {name} {OPEN}")
+        printed = run(f"forecast unconverged.nc --grid '{GRID}' --out {name} {OPEN} --force")
         assert printed.stderr == f"wrote {name}\n"
     frame = pd.read_csv("bands.csv")
     pd.testing.assert_frame_equal(frame, pd.read_parquet("bands.parquet"))
     assert "R-hat" in frame["unconverged"][0]
+
+
+def test_no_file_is_replaced_without_force_and_an_input_never():
+    whole = small().frame.to_csv(index=False)
+    Path("precious.csv").write_text(whole)
+    Path("soft.csv").symlink_to("precious.csv")
+    os.link("precious.csv", "hard.csv")
+    Path("drawn.png").write_text("old")
+    Path("report.html").write_text("old")
+    rows = "forecast plain.nc --rows precious.csv"
+    fit = f"precious.csv {TRAIN} --grid '{GRID}'"
+    reads = {
+        **{f"{rows} --out {name}": "reads" for name in ("soft.csv", "hard.csv", "./precious.csv")},
+        f"{rows} --out {Path('precious.csv').absolute()} --force": "reads",
+        f"forecast {fit} --out precious.csv": "--out would replace precious.csv",
+        f"anchors plain.nc --candidates precious.csv {FAR} --k 1 --out precious.csv": "reads",
+        "derive plain.nc --flops 1e21 --out precious.csv": "precious.csv exists",
+        f"{rows} --figure drawn.png": "replace it with --force",
+        "simulate --out precious.csv": "precious.csv exists",
+        "backtest precious.csv --law chinchilla --out hard.csv --force": "replace precious.csv",
+        "report plain.nc --rows precious.csv": "report.html exists",
+    }
+    for line, words in reads.items():
+        assert words in fails(line)
+    assert Path("precious.csv").read_text() == whole
+    for name in ("hard.csv", "soft.csv", "precious.csv", "drawn.png", "report.html"):
+        Path(name).unlink()
 
 
 def test_a_damaged_posterior_is_known_by_its_first_bytes():
@@ -538,7 +581,9 @@ def test_accuracy_of_pairs_has_the_unit_of_the_losses():
         for name, table in (("pairs", pairs), ("rows", rows)):
             table.assign(loss=factor * table["loss"]).to_csv(f"{name}.csv", index=False)
         for which in ("--rows rows.csv", "--grid 'params=1e9 tokens=1e10'"):
-            line = f"accuracy plain.nc pairs.csv {which} --loss-unit {unit} --out accuracy.csv"
+            line = (
+                f"accuracy plain.nc pairs.csv {which} --loss-unit {unit} --out accuracy.csv --force"
+            )
             numbers = result(f"{line} --pairs-where 'task == \"two\"'")["numbers"]
             found.append(numbers[0]["median"])
             assert len(numbers) == 1

@@ -144,6 +144,18 @@ def test_sizes_that_are_nearly_equal_share_a_panel_and_of_many_runs_some_are_dra
     assert "law (median)" in labels(figure)
 
 
+def test_an_overview_says_in_what_runs_of_one_size_differ_and_leads_to_a_single_run():
+    fit = saved("world_form3").accepted(unconverged=True)
+    run = grid(params=8.1e9, tokens=1e10, replay=0.3, ptpp=279)
+    figure = plots.overview(fit, run)
+    assert figure.get_suptitle() == (
+        "Runs of one size differ in replay and PTPP; forecast: r 0.3, PTPP 279"
+    )
+    median = float(fit.forecast(run).median[0])
+    ends = [line.get_xydata()[-1] for line in figure.axes[1].lines if len(line.get_xdata()) > 2]
+    assert any(np.allclose(end, [1e10, median], rtol=1e-3) for end in ends)
+
+
 def test_projections_are_hatched_and_extrapolations_are_not():
     staged = replace(saved("plain"), table=from_frame(small().frame.assign(ptpp=31.0)))
     for ptpp, most, kind in ((279, 1e11, "projection"), (31, 1e12, "extrapolation")):

@@ -438,10 +438,27 @@ def test_the_base_is_the_only_one_of_its_model_and_stage():
         new = of_base(fit, **asked)[0]
         assert (new.limits["base"], new.base[:10]) == ("new", "a new base")
     for name, says in (
-        ("bigg", r"base 'bigg'; did you mean 'big'"),
+        ("bigg", r"base 'bigg'; did you mean 'big'\? Valid: .*31, .*big"),
         ("31", r"'31' has params = 8"),
     ):
         refused(BayeslawError, says, of_base, fit, base=name)
+
+    # Rounded numbers mean the base, whose own are planned for; its label alone is enough.
+    for asked in (
+        {"params": 8.13e9, "ptpp": 281},
+        {"base": "big", "params": None, "ptpp": None},
+        {"base": "big", "ptpp": 280},
+    ):
+        found, effects = of_base(fit, **asked)
+        assert [found.limits[n] for n in ("base", "params", "ptpp")] == ["big", 8.1e9, 279]
+        np.testing.assert_array_equal(effects, of_base(fit)[1])
+    assert of_base(fit, ptpp=285)[0].limits["base"] == "new"
+    for asked, says in (
+        ({"base": "huge"}, r"base 'huge'.* Valid: .*31, .*big"),
+        ({"base": "new"}, r"params= \(--params\), or base= \(--base\)"),
+        ({}, "a plan needs params="),
+    ):
+        refused(BayeslawError, says, of_base, fit, params=None, ptpp=None, **asked)
 
     def renamed(fit):
         frame = fit.table.frame.assign(base=fit.table.frame["base"].replace("big", "new"))
@@ -506,6 +523,15 @@ def test_infeasible_plans_say_what_binds_and_what_is_likeliest(fits):
     assert (tight.status, tight.atpp) == ("infeasible", np.inf)
     assert np.isnan(tight.p_both)
     assert tight.binds.startswith("target;")
+    # The loss that it names is reached: that limit has a plan, and one a per cent lower none.
+    stated = float(
+        re.search(r"lowest target loss .* 90 % within the evidence is (.*)", tight.binds)[1]
+    )
+    reached = [
+        plan(**fits, **LIMITS | {"max_forgetting": 1.0, "max_loss": limit}, baseline=BASE)
+        for limit in (1.001 * stated, 0.99 * stated)
+    ]
+    assert [one.status == "feasible" for one in reached] == [True, False]
     assert json.loads(json.dumps(tight.to_dict(), allow_nan=False))["atpp"] is None
     assert "% within the evidence" in tight.verdict
     # The largest fraction of draws that meets both limits, within the evidence.

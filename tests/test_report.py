@@ -147,6 +147,16 @@ def test_a_covariate_that_the_law_lacks_is_named():
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_more_epochs_than_fitted_are_not_within_the_range():
+    fitted = small().frame.assign(unique_tokens=lambda rows: rows["tokens"] / 2)
+    rows = fitted.iloc[:4].assign(unique_tokens=lambda rows: rows["tokens"] / 16, loss=2.5)
+    made = bl.report(replace(saved("plain"), table=bl.from_frame(fitted)), bl.from_frame(rows))
+    said = str(made.sections["summary"].blocks)
+    assert "Beyond the range of the training rows: epochs 8 × the largest" in said
+    assert "Each covariate is within" not in said
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_known_and_new_bases_are_counted_and_repeated_rows_are_labelled():
     train, test = delphi().split(train="scale <= 3e20", test="scale >= 1e21")
     rows = pd.concat([train.frame, test.frame, test.frame.assign(run="again")], ignore_index=True)

@@ -85,11 +85,12 @@ def test_scores_of_bands_by_hand_are_of_log_loss():
 
 def test_a_posterior_is_scored_by_its_forecast_of_the_same_rows():
     plain, rows = saved("plain"), small()
+    rows = bl.from_frame(rows.frame.assign(loss=1.001 * rows.loss), rows.name)  # not those fitted
     forecast, got = plain.forecast(rows, seed=5), bl.score(plain, rows, seed=5)
     assert got.equals(bl.score(forecast, rows))
     wanted = point_scores(forecast.median, rows.loss)
     assert got.to_dict() == wanted | band_scores(np.log(forecast.samples), np.log(rows.loss))
-    point = bl.score(bl.fit_huber("chinchilla", rows), rows)
+    point = bl.score(bl.fit_huber("chinchilla", small()), rows)
     assert list(got.index) == list(point.index) == POINT + BANDS
     assert point.notna().tolist() == [True] * 6 + [False] * 6
     runs, backwards = rows.frame.assign(run=np.arange(20.0)), rows.frame.iloc[::-1]
@@ -111,7 +112,32 @@ def test_a_posterior_is_scored_by_its_forecast_of_the_same_rows():
     np.testing.assert_array_equal(fitted.forecast(rows).samples, plain.forecast(rows).samples)
 
 
+def test_rows_that_were_fitted_are_not_scored():
+    plain, fitted = saved("plain"), small()
+    new = fitted.frame.assign(tokens=1.3 * fitted.frame["tokens"])
+    mixed = bl.from_frame(pd.concat([fitted.frame.iloc[:7], new.iloc[:5]]), "mixed")
+    alone = bl.from_frame(new.iloc[:5], "new")
+    for fit in (plain, bl.fit_huber("chinchilla", fitted)):
+        with pytest.warns(bl.TableWarning, match="mixed: 7 of these 12 rows were fitted: not sco"):
+            got = bl.score(fit, mixed)
+        rest = fit.predict(alone) if fit is not plain else fit.forecast(mixed).held_out.median
+        assert got[POINT].to_dict() == pytest.approx(point_scores(rest, alone.loss))
+        with pytest.warns(bl.TableWarning, match="All 20 rows were fitted"):
+            bl.score(fit, fitted)
+    forecast = plain.forecast(mixed)
+    assert forecast.held_out.frame["tokens"].tolist() == alone.frame["tokens"].tolist()
+    assert "7 of these 12 rows were fitted: not scored. Of 5 measured" in str(forecast.shown())
+    assert "All 20 rows were fitted" in str(plain.forecast(fitted).shown())
+    # The same settings measured again are another row.
+    again = bl.from_frame(fitted.frame.assign(loss=1.002 * fitted.loss))
+    assert plain.forecast(again).held_out.frame.equals(plain.forecast(again).frame)
+    assert bl.plots.coverage(forecast).axes[0].get_ylabel() == "coverage (% of 5 losses)"
+    checked = bl.check(plain, mixed)["held out"]
+    assert len(checked.frame) == len(forecast.held_out.frame)
+
+
 @on_bound
+@pytest.mark.filterwarnings("ignore:.*rows were fitted")
 def test_the_papers_comparison_has_the_scores_of_single_fits():
     world = WORLD.table("french", seed=0)
     train, test = world.split(**SPLIT)

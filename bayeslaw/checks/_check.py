@@ -35,7 +35,7 @@ from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import innovations, overruled, residual
 from bayeslaw.model import effects
-from bayeslaw.tables.comparison import is_among
+from bayeslaw.tables.comparison import fitted_rows
 from bayeslaw.tables.covariates import Covariate
 from bayeslaw.tables.hull import NEAR_DECADES, axes, decades, displacement
 from bayeslaw.tables.table import LossTable, Rows, subset
@@ -123,9 +123,8 @@ def check(
 def judge_held_out(fit: Posterior | Pool, table: LossTable | None, seed: int = 0) -> Finding:
     """Bands against losses not fitted: those of `table`, else of the farthest training rows."""
     if table is not None and "loss" in table.frame:
-        # Bands hold on rows that were fitted; a table may contain some of them. Equal losses alone
-        # do not show it: of two seeds, those rounded to two digits are the ones that agree best.
-        new = ~is_among(table.frame, fit.table.frame, map(str, table.frame))
+        # Bands hold on rows that were fitted; a table may contain some of them.
+        new = ~fitted_rows(table.frame, fit.table.frame)
         if new.any():
             test = subset(table, new)
             frame = judged_rows(_forecast(fit, test, seed), test)

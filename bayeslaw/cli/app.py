@@ -11,7 +11,7 @@ import shlex
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
@@ -22,7 +22,7 @@ import typer
 from typer.core import TyperGroup
 
 from bayeslaw import __version__
-from bayeslaw.cli.options import CONTEXT, option
+from bayeslaw.cli.options import CONTEXT, OUTPUTS, check_outputs, option
 from bayeslaw.common.errors import BayeslawError, FitWarning, TableWarning, command_line
 from bayeslaw.common.formatting import jsonable
 from bayeslaw.common.progress import showing
@@ -40,6 +40,13 @@ class Printing:
 
     json: bool = option("Print one JSON document.", "--json", default=False)
     verbose: bool = option("Print details of the fit, too.", "--verbose", default=False)
+
+
+@dataclass(frozen=True)
+class Writing:
+    """Whether files that exist are replaced, by all commands that write some."""
+
+    force: bool = option("Replace files that exist.", "--force", default=False)
 
 
 @dataclass(frozen=True)
@@ -112,7 +119,7 @@ def command(*examples: str) -> Callable[[Command], Command]:
     """Register a function that returns the result of a command, with `examples` in its help.
 
     A parameter that is a dataclass stands for a group of options, its fields. The command has those
-    of `Printing` as well.
+    of `Printing` as well, and if it writes files those of `Writing`.
     """
 
     def register(function: Command) -> Command:
@@ -128,6 +135,9 @@ def command(*examples: str) -> Callable[[Command], Command]:
 def _with_options(function: Command) -> Callable[..., int]:
     """Return a function of single options that prints the result, and returns the exit code."""
     own = [*inspect.signature(function).parameters.values()]
+    outputs = _outputs(own)
+    if outputs:
+        own.append(Parameter("writing", Parameter.KEYWORD_ONLY, annotation=Writing))
     own.append(Parameter("printing", Parameter.KEYWORD_ONLY, annotation=Printing))
     groups: dict[str, Any] = {p.name: p.annotation for p in own if is_dataclass(p.annotation)}
     options = [Parameter("ctx", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
@@ -140,9 +150,12 @@ def _with_options(function: Command) -> Callable[..., int]:
     @wraps(function)
     def run(ctx: typer.Context, **values: Any) -> int:
         CONTEXT.set(ctx)
+        if outputs:
+            _check_outputs(outputs, values)
         for name, group in groups.items():
             values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
         printing = values.pop("printing")
+        values.pop("writing", None)
         with _one_line_warnings() as said:
             with showing(True):
                 returned = function(**values)
@@ -156,6 +169,27 @@ def _with_options(function: Command) -> Callable[..., int]:
     run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in options}
     return run
+
+
+def _outputs(parameters: Sequence[Parameter]) -> list[str]:
+    """Names of the options that name a file to write."""
+    defaults: dict[str, Any] = {}
+    for p in parameters:
+        if is_dataclass(p.annotation):
+            defaults |= {f.name: f.default for f in fields(p.annotation)}
+        else:
+            defaults[p.name] = p.default
+    return [name for name, default in defaults.items() if any(default is o for o in OUTPUTS)]
+
+
+def _check_outputs(outputs: Sequence[str], values: Mapping[str, Any]) -> None:
+    """Refuse to write over files; `values` are those of all options of a command."""
+    inputs: list[Any] = []
+    for name, value in values.items():
+        if name not in outputs:
+            inputs += value if isinstance(value, list) else [value]
+    written = {name: values[name] for name in outputs if values[name] is not None}
+    check_outputs(written, inputs, force=values["force"])
 
 
 def _declared(parameter: Parameter, name: str, default: Any, annotation: Any) -> Parameter:

@@ -217,7 +217,8 @@ class Limits:
             if not self.relative:
                 raise BayeslawError("--absolute has no effect on --example.")
             return
-        needed = ["target", "source", "params"]
+        needed = ["target", "source"]
+        needed += ["params"] if self.base is None else []
         needed += ["max_loss", "max_forgetting"] if self.atpp is None else []
         if missing := [name for name in needed if getattr(self, name) is None]:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)

@@ -130,7 +130,11 @@ def next_commands(fitted: "bl.Posterior | bl.Pool", out: Path | None) -> list[st
     if not fitted.convergence.ok:
         return []
     frame = fitted.table.frame
-    ahead = {c: frame[c].max() * (2 if c in ("params", "tokens") else 1) for c in fitted.columns}
+    # Twice the largest model and its tokens. Its other covariates are its own: the largest ratio of
+    # pre-training tokens to parameters, for one, is that of a small model.
+    by = [c for c in ("params", "tokens") if c in fitted.columns]
+    largest = frame.sort_values(by).iloc[-1]
+    ahead = {c: largest[c] * (2 if c in by else 1) for c in fitted.columns}
     grid = " ".join(f"{column}={value:.3g}" for column, value in ahead.items())
     saved = [] if out else ["save the fit with --out fit.nc to use it:"]
     command = f'{shlex.quote(str(out or "fit.nc"))} --grid "{grid}"'

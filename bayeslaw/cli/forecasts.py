@@ -5,7 +5,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import bayeslaw as bl
 from bayeslaw.cli import options as opt
@@ -16,6 +16,9 @@ from bayeslaw.cli.parsing import Covariates, Laws, Levels, Numbers
 from bayeslaw.common.defaults import COVARIATE_TOLERANCE
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.shown import SYNTHETIC, Note, Shown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LEVELS = as_in("Forecast.shown.levels", default="0.5,0.9", metavar="P,...")
 
@@ -30,7 +33,10 @@ class Bands:
     )
     why: bool = as_in("Forecast.shown.why", "--why", default=False)
     out: Path | None = output("Write the bands (CSV or Parquet).", *opt.TABLES)
-    figure: Path | None = output("Draw the forecast (PNG, PDF or SVG).", *opt.FIGURES)
+    figure: Path | None = output(
+        "Draw fitted runs, the law, and the forecast with its bands (PNG, PDF or SVG).",
+        *opt.FIGURES,
+    )
 
     def check(self, fitting: opt.Fitting) -> None:
         """Raise `BayeslawError` for options that have no effect on the fit."""
@@ -39,10 +45,15 @@ class Bands:
 
     def forecast(self, fitted: sources.Fitted, rows: "bl.LossTable", fitting: opt.Fitting) -> Shown:
         """Forecast the rows; write and draw what was asked for."""
-        from bayeslaw.evaluate.scores import shown_scores
+        from bayeslaw.evaluate.scores import scored, shown_scores
         from bayeslaw.huber.point_fit import shown_points
 
-        sources.save_figure(self.figure, lambda: bl.plots.forecast(fitted, rows, seed=fitting.seed))
+        def drawn() -> "Figure":
+            if isinstance(fitted, bl.PointFit):  # which has no bands
+                return bl.plots.forecast(fitted, rows, seed=fitting.seed)
+            return bl.plots.overview(fitted, rows, seed=fitting.seed)
+
+        sources.save_figure(self.figure, drawn)
         predicted: bl.Forecast | bl.PointFit
         if isinstance(fitted, bl.PointFit):
             predicted, points = fitted, fitted.forecast(rows)
@@ -55,7 +66,9 @@ class Bands:
             shown = predicted.shown(self.levels, why=self.why)
         whole = _titled(shown, rows).adding(out=self.out)
         if "loss" in rows.frame:
-            return whole + shown_scores(bl.score(predicted, rows))
+            scores, words = scored(predicted, rows)
+            # A forecast with bands has said which rows were fitted.
+            return whole + shown_scores(scores, words if predicted is fitted else "")
         return whole.adding(scores=None)
 
 
@@ -337,13 +350,13 @@ def score(
     fitting: opt.Fitting,
 ) -> Shown:
     """Score a fit on measured losses."""
-    from bayeslaw.evaluate.scores import shown_scores
+    from bayeslaw.evaluate.scores import scored, shown_scores
     from bayeslaw.huber.point_fit import shown_points
 
     fitted, rows = sources.fit_or_load(source, choice, fitting, "measured")
     fitted = fitted.accepted(unconverged=allow_unconverged)
-    scores = bl.score(fitted, rows, seed=fitting.seed)
-    shown = replace(shown_scores(scores), title=f"Scores on {rows}").adding(rows=len(rows))
+    scores = scored(fitted, rows, seed=fitting.seed)
+    shown = replace(shown_scores(*scores), title=f"Scores on {rows}").adding(rows=len(rows))
     if isinstance(fitted, bl.PointFit):
         points = fitted.forecast(rows)
         spread = float((points["highest"] / points["lowest"] - 1).max())

@@ -4,7 +4,7 @@ import inspect
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields
 from functools import cache
@@ -47,9 +47,50 @@ def query(text: str) -> Any:
     return option(text, metavar="QUERY")
 
 
+OUTPUTS: list[Any] = []
+"""Options that name a file to write; `check_outputs` looks at their values."""
+
+
 def output(text: str, *endings: str, **settings: Any) -> Any:
     """Option that names a file to write, whose name has one of some endings."""
-    return option(text, callback=writable(*endings), **settings)
+    declared = option(text, callback=writable(*endings), **settings)
+    OUTPUTS.append(declared)
+    return declared
+
+
+def check_outputs(outputs: Mapping[str, Path], inputs: Iterable[Any], *, force: bool) -> None:
+    """Refuse, before the work, to write over a file.
+
+    Parameters
+    ----------
+    outputs : mapping of str to Path
+        Files to write, by the names of their options.
+    inputs : iterable
+        Values of all other options. One that names a file is read, so it is never replaced.
+    force : bool
+        Whether other files may be replaced.
+    """
+    read = [value for value in inputs if isinstance(value, str | Path) and _is_file(value)]
+    for name, path in outputs.items():
+        if not _is_file(path):  # nor is anything lost in a device, such as /dev/stdout
+            continue
+        for value in read:
+            # Another spelling, a symbolic or a hard link may name the same file.
+            if os.path.samefile(value, path):
+                raise FileError(
+                    f"{path}: --{name.replace('_', '-')} would replace {value}, which this command "
+                    "reads; name another file."
+                )
+        if not force:
+            raise FileError(f"{path} exists; name another file, or replace it with --force.")
+
+
+def _is_file(name: str | Path) -> bool:
+    """Whether a value names a file; values of other options may be any text."""
+    try:
+        return os.path.isfile(name)
+    except ValueError:  # such as a null byte in a query
+        return False
 
 
 def writable(*endings: str) -> Callable[[Path | None], Path | None]:

@@ -14,7 +14,7 @@ from scipy.special import huber
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.common.errors import FitError, FitWarning, TableError
+from bayeslaw.common.errors import FitError, FitWarning, TableError, TableWarning
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.progress import each
 from bayeslaw.common.shown import Block, Format, Note, Shown, Table
@@ -28,7 +28,12 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.sampling import FitSettings, check_names
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.tables.comparison import check_rows, check_same_rows
+from bayeslaw.tables.comparison import (
+    check_rows,
+    check_same_rows,
+    fitted_rows,
+    fitted_words,
+)
 from bayeslaw.tables.table import LossTable, require_table, subset
 from bayeslaw.tables.validation import label_texts
 
@@ -56,7 +61,8 @@ def score(
         A forecast must be for the rows of `table`, in their order. A point fit has no bands, so
         their scores are NaN.
     table : LossTable
-        Measured losses, held out from the fit or not.
+        Measured losses. Rows that were fitted, which are equal to a training row in every column,
+        are not scored, and a `TableWarning` says how many; if all were, it says that.
     seed : int
         Seed of the predictive noise if `prediction` is a posterior.
 
@@ -84,10 +90,23 @@ def score(
     >>> bool(scores["rmse_log"] < 1e-4), bool(scores.isna()["crps"])
     (True, True)
     """
+    scores, words = scored(prediction, table, seed=seed)
+    if words:
+        warnings.warn(f"{table.name}: {words}", TableWarning, stacklevel=2)
+    return scores
+
+
+def scored(
+    prediction: PointFit | Posterior | Pool | Forecast, table: LossTable, *, seed: int = 0
+) -> tuple[pd.Series, str]:
+    """`score`, and in words which rows were fitted, so that they are not scored."""
     require_table(table)
+    fitted = np.zeros(len(table), bool)
+    samples: Floats | None
     if isinstance(prediction, PointFit):
         if prediction.table is not None:
             check_rows(table.frame, table.name, prediction.table.frame)
+            fitted = fitted_rows(table.frame, prediction.table.frame)
         point, samples = prediction.predict(table), None
     else:
         if not isinstance(prediction, Forecast):
@@ -96,10 +115,18 @@ def score(
         columns = (*prediction.columns, *prediction.labels)
         check_same_rows(prediction.stated, table.frame, ("the forecast", table.name), columns)
         point, samples = prediction.median, np.log(prediction.samples)
-    scores = point_scores(point, table.loss)
+        for fit_of_forecast in prediction.fits.values():
+            fitted = fitted_rows(table.frame, fit_of_forecast.table.frame)
+    # Without any other row, the scores are those of the fit.
+    loss = table.loss
+    if fitted.any() and not fitted.all():
+        point, loss = point[~fitted], loss[~fitted]
+        samples = None if samples is None else samples[:, ~fitted]
+    scores = point_scores(point, loss)
     if samples is not None:
-        scores |= band_scores(samples, np.log(table.loss))
-    return pd.Series(scores, index=[*POINT_SCORES, *BAND_SCORES], dtype=float)
+        scores |= band_scores(samples, np.log(loss))
+    series = pd.Series(scores, index=[*POINT_SCORES, *BAND_SCORES], dtype=float)
+    return series, fitted_words(fitted)
 
 
 def point_scores(predicted: Floats, loss: Floats) -> dict[str, float]:
@@ -250,23 +277,28 @@ def compare(
         for law, used, rest, label in each(jobs, "comparing laws", settings.get("progress")):
             if method == "nuts":
                 drawn = fit(law, used, seed=seed, **settings)
-                scores = score(drawn.accepted(unconverged=unconverged), rest, seed=seed)
+                accepted = drawn.accepted(unconverged=unconverged)
+                # The oracle is fitted to the rows on which it is scored, and its label says so.
+                scores, _ = scored(accepted, rest, seed=seed)
                 words = "; ".join(drawn.convergence.failures)
             else:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", FitWarning)  # reported in the column `note`
                     point = fit_huber(law, used, delta=delta, bounds=bounds, seed=seed)
-                scores, words = score(point, rest), note(point, rest)
+                scores, words = scored(point, rest)[0], note(point, rest)
             row = scores.to_dict() | {"domain": domain, "law": label, "rows": len(used)}
             rows.append(row | {"scored": len(rest), "note": words})
-    scored = pd.DataFrame(rows)
+    compared = pd.DataFrame(rows)
     if len(parts) > 1:
-        return scored.set_index(["domain", "law"])
-    return scored.drop(columns="domain").set_index("law")
+        return compared.set_index(["domain", "law"])
+    return compared.drop(columns="domain").set_index("law")
 
 
-def shown_scores(scores: pd.Series) -> Shown:
-    """Show the scores of `score` but `LESS_READ`; the document has all."""
+def shown_scores(scores: pd.Series, words: str = "") -> Shown:
+    """Show the scores of `score` but `LESS_READ`; the document has all.
+
+    The `words` say which rows were not scored, as those of `scored`.
+    """
     errors = [name for name in POINT_SCORES if name not in LESS_READ]
     bands = scores[list(BAND_SCORES)].notna().any()
     names = [*errors, *BAND_SCORES[4:]] if bands else errors
@@ -276,7 +308,10 @@ def shown_scores(scores: pd.Series) -> Shown:
         frame["of bands"], frame[" "] = first, scores[first].to_numpy(float)
     formats: dict[str, Format] = dict.fromkeys(("value", " "), digits)
     table = Table(frame, "", formats, left=("score", "of bands"))
-    return Shown("Scores", [table], {"scores": scores.to_dict()})
+    blocks: list[Block] = [table]
+    if words:
+        blocks = [Note(words, "caution"), table]
+    return Shown("Scores", blocks, {"scores": scores.to_dict()})
 
 
 def shown_comparison(scores: pd.DataFrame) -> Shown:

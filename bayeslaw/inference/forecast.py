@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.common.arrays import Floats, Strings
+from bayeslaw.common.arrays import Bools, Floats, Strings
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
@@ -19,7 +19,7 @@ from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.inference.variance import parts_of, shares, shares_blocks
 from bayeslaw.laws.steps import ANNEALED, RATE_COLUMN, UNIQUE
 from bayeslaw.model import effects
-from bayeslaw.tables.comparison import distinct, labels_of
+from bayeslaw.tables.comparison import distinct, fitted_rows, fitted_words, labels_of
 from bayeslaw.tables.covariates import Covariate
 from bayeslaw.tables.hull import evidence, in_words, locate
 from bayeslaw.tables.reading import write_frame
@@ -324,7 +324,8 @@ class Forecast(Showing):
             # Rows that differ in no covariate are told apart by their run or base.
             columns = [*[c for c in ("run", "base") if c in frame][:1], *columns]
         blocks.append(band_table(frame, columns, levels))
-        blocks += [inside_words(frame, levels)] if measured else []
+        if measured:
+            blocks += [self.held_words(levels)]
         apart: dict[str, object] = {}
         if why:
             variance = self.variance()
@@ -344,6 +345,32 @@ class Forecast(Showing):
         figures = ("observed", "coverage") if measured else ()
         title = f"Forecast of {rows} row{'s' * (rows != 1)}: {kind}, nats per token"
         return Shown(title, blocks, document, figures)
+
+    @property
+    def held_out(self) -> "Forecast":
+        """The forecast of the rows that were not fitted, or of all if there are only fitted ones.
+
+        A row was fitted if a training row is equal to it in every column, its loss among them.
+        Scores, coverage and the points of figures are of these rows.
+        """
+        new = ~self._fitted
+        if new.all() or not new.any():
+            return self
+        places = np.flatnonzero(new)
+        return replace(self, draws=self.draws.isel(row=places), frame=self.frame.iloc[places])
+
+    def held_words(self, levels: Sequence[float]) -> str:
+        """How many measured losses of `held_out` lie inside each band, and which were fitted."""
+        words = inside_words(self.held_out.to_frame(levels), levels)
+        return " ".join(filter(None, [fitted_words(self._fitted), words]))
+
+    @cached_property
+    def _fitted(self) -> Bools:
+        """Whether each row was fitted, (rows,); none of a forecast without its fits, or losses."""
+        if not self.fits or "loss" not in self.frame:
+            return np.zeros(len(self.frame), bool)
+        table = next(iter(self.fits.values())).table  # all fits of a pool are of one table
+        return fitted_rows(self.frame, table.frame)
 
     def write(self, path: str | Path, levels: float | Sequence[float] = BAND_LEVELS) -> None:
         """Write `to_frame` as Parquet if the path ends in ``.parquet``, otherwise as CSV."""

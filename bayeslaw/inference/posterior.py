@@ -275,6 +275,8 @@ class Posterior(Showing, FittedLaw):
     def save(self, path: str | Path, *, losses: bool = True) -> None:
         """Write the posterior to one NetCDF file; an interrupted save leaves an earlier one.
 
+        A file of that name is replaced, as by pandas; the command line asks for ``--force``.
+
         Parameters
         ----------
         path : str or Path

@@ -418,7 +418,31 @@ class Problem:
             most[name] = replace(self, limits=(limit,), lattice=lattice).likeliest().held
         failing = " and ".join(name for name, held in most.items() if held < self.rank())
         shares = ", ".join(f"P({n}) up to {held / self.draws:.3g}" for n, held in most.items())
-        return f"{failing or 'the limits together'}; alone, {shares}"
+        words = f"{failing or 'the limits together'}; alone, {shares}"
+        within = "" if self.far is None else " within the evidence"
+        for k, (name, limit) in enumerate(zip(NAMES, self.limits, strict=True)):
+            least = self.reachable(k)
+            if most[name] < self.rank() and math.isfinite(least):
+                what = "target loss" if name == "target" else "rise of the source loss"
+                words += f"; the lowest {what} that is reached with probability "
+                words += (
+                    f"{100 * self.confidence:g} %{within} is {limit.text(float(f'{least:.4g}'))}"
+                )
+        return words
+
+    def reachable(self, k: int) -> float:
+        """Least value of what limit `k` is on that holds with the confidence, on the lattice.
+
+        Infinite where no run is within the evidence.
+        """
+        lattice, limit, rank = self.lattice, self.limits[k], self.rank()
+        least = math.inf
+        for budget, losses in zip(lattice.budgets, lattice.losses[k], strict=True):
+            values = limit.values(losses, measured=self.measured)[:, self.some]
+            stated = np.partition(values, rank - 1, axis=-1)[:, rank - 1]
+            near = self._within(np.ones(len(lattice.ratios), int), budget, lattice.ratios) > 0
+            least = min(least, float(stated[near].min(initial=math.inf)))
+        return least
 
     def held_out(self) -> float:
         """P(both) on half of the draws of a plan of the other half, mean of both directions."""

@@ -145,7 +145,7 @@ class PlannedRun:
 
 def run_of(
     fits: Sequence[Fit],
-    params: float,
+    params: float | None,
     ptpp: float | None,
     base: str | None,
     unique_tokens: float | None,
@@ -155,9 +155,24 @@ def run_of(
     for fit in fits:
         if not isinstance(fit, PointFit):
             with_draws(fit, "plan")
+    bases = _labelled(fits)
+    named = bases[bases["label"] == base]
+    if params is None and named["params"].nunique() == 1:
+        params = float(named["params"].iloc[0])
+    if ptpp is None and named["ptpp"].nunique() == 1:
+        ptpp = float(named["ptpp"].iloc[0])
+    if params is None:
+        if base is not None and base != NEW_BASE:
+            _base_of(bases, base, math.nan, None)  # says which bases there are
+        raise BayeslawError("a plan needs params= (--params), or base= (--base), a known one.")
     stage = _stage_of(fits, ptpp)
     _check_positive(params=params, ptpp=stage, unique_tokens=unique_tokens)
-    label, words = _base_of(fits, base, params, stage)
+    label, words = _base_of(bases, base, params, stage)
+    of_base = _alike(bases[bases["label"] == label], params, stage)
+    if len(of_base):
+        # Its own numbers: those given may be rounded.
+        params = float(of_base["params"].iloc[0])
+        stage = None if stage is None else float(of_base["ptpp"].iloc[0])
     laws = [law for fit in fits for law in fit.laws]
     replay = next((law.held["replay"] for law in laws if "replay" in law.held), 0.5)
     run = PlannedRun(params, stage, label, unique_tokens, seed, replay)
@@ -191,14 +206,12 @@ def _stage_of(fits: Sequence[Fit], ptpp: float | None) -> float | None:
 # -- the un-adapted model -------------------------------------------------------------------------
 
 
-def _base_of(
-    fits: Sequence[Fit], base: str | None, params: float, ptpp: float | None
-) -> tuple[str | None, str]:
-    """Label of the base that a plan starts from, and its description.
+ALIKE = 0.01
+"""Relative difference up to which a size or a stage is that of a base: people round them."""
 
-    By default it is the only base of that N and P in the tables, or a new one if there are none or
-    several. Where the tables have a base "new", the name is that base's.
-    """
+
+def _labelled(fits: Sequence[Fit]) -> pd.DataFrame:
+    """Labels of the bases of all rows, with their N and P, and whether they are adapted."""
     labelled = [
         rows[["params", "ptpp"]].assign(label=label_texts(rows["base"]), adapted=adapted)
         for adapted in (True, False)
@@ -206,14 +219,34 @@ def _base_of(
         for rows in [table.frame if adapted else table.baselines]
         if {"base", "params", "ptpp"} <= {*rows}
     ]
-    bases = pd.concat(labelled).dropna(subset="label") if labelled else pd.DataFrame()
+    if not labelled:
+        return pd.DataFrame(columns=["params", "ptpp", "label", "adapted"])
+    return pd.concat(labelled).dropna(subset="label")
+
+
+def _alike(bases: pd.DataFrame, params: float, ptpp: float | None) -> pd.DataFrame:
+    """Rows of `_labelled` of these N and P; without any, those that differ by `ALIKE` at most."""
+    for tolerance in (1e-5, ALIKE):
+        planned = np.isclose(bases["params"], params, rtol=tolerance)
+        planned &= ptpp is None or np.isclose(bases["ptpp"], ptpp, rtol=tolerance)
+        if planned.any():
+            return bases[planned]
+    return bases[:0]
+
+
+def _base_of(
+    bases: pd.DataFrame, base: str | None, params: float, ptpp: float | None
+) -> tuple[str | None, str]:
+    """Label of the base that a plan starts from, and its description.
+
+    By default it is the only base of that N and P in the tables, or a new one if there are none or
+    several. Where the tables have a base "new", the name is that base's.
+    """
     if bases.empty:
         if base not in (None, NEW_BASE):
             raise BayeslawError(f"base={base!r}: the tables have no column base; leave it out.")
         return None, "a base that the tables do not label"
-    planned = np.isclose(bases["params"], params)
-    planned &= ptpp is None or np.isclose(bases["ptpp"], ptpp)
-    labels, alike = {*bases["label"]}, [*bases["label"][planned].unique()]
+    labels, alike = {*bases["label"]}, [*_alike(bases, params, ptpp)["label"].unique()]
     if base is None:
         base = alike[0] if len(alike) == 1 else NEW_BASE
         if base == NEW_BASE and NEW_BASE in labels and alike != [NEW_BASE]:
@@ -224,9 +257,9 @@ def _base_of(
     if base == NEW_BASE and NEW_BASE not in labels:
         return NEW_BASE, "a new base: its effect and starting losses are drawn"
     if base not in labels:
-        raise BayeslawError(unknown("base", base, (*alike, NEW_BASE)))
+        raise BayeslawError(unknown("base", base, (*labels, NEW_BASE)))
     rows = bases[bases["label"] == base]
-    if base not in alike:
+    if _alike(rows, params, ptpp).empty:
         n, p = rows[["params", "ptpp"]].iloc[0]
         raise BayeslawError(f"base {base!r} has params = {n:g}, ptpp = {p:g}, not those planned.")
     if rows["adapted"].any():

@@ -49,7 +49,7 @@ def plan(
     *,
     target: Fit,
     source: Fit,
-    params: float,
+    params: float | None = None,
     ptpp: float | None = None,
     max_loss: float | None = None,
     max_forgetting: float | None = None,
@@ -79,11 +79,11 @@ def plan(
     target, source : Posterior, Pool or PointFit
         Fits of the domain adapted to, and of the one that may be forgotten. A PointFit has neither
         uncertainty nor noise.
-    params : float
-        Parameters N of the model.
+    params : float, optional
+        Parameters N of the model. By default those of `base`.
     ptpp : float, optional
-        Its pre-training tokens per parameter. By default the only value in the tables, if there is
-        one; not needed where no law knows it.
+        Its pre-training tokens per parameter. By default those of `base`, or the only value in the
+        tables, if there is one; not needed where no law knows it.
     max_loss : float
         Limit of the target loss, nats per token; may be left out with `atpp`.
     max_forgetting : float
@@ -99,7 +99,8 @@ def plan(
         The pre-trained model that the run starts from: its label in the tables' column `base`, or
         "new". The effect of a base with training rows is its posterior, that of a new one is drawn;
         a law that starts from the base takes its losses at ``tokens = 0``, and draws those of a new
-        one. By default the only base of that model and stage in the tables, or else a new one.
+        one. By default the only base of that model and stage in the tables, each up to 1 %, or else
+        a new one. A base of the tables is planned for with its own N and P.
     unique_tokens : float, optional
         Distinct tokens of the new data. Further ones repeat, and are worth what a target's fit to
         a table with that column says. By default no data repeat.
@@ -160,7 +161,7 @@ def plan(
     # A limit that is not given always holds.
     most, rise = (math.inf if limit is None else float(limit) for limit in limits.values())
     fixed = None if atpp is None else math.log(atpp)
-    budgets = searched_budgets(both, params) if fixed is None else np.array([fixed])
+    budgets = searched_budgets(both, run.params) if fixed is None else np.array([fixed])
     everywhere = Problem(
         (Limit(domains[0], most), Limit(domains[1], rise, start.loss, relative)),
         lattice_of(domains, budgets, ratios),

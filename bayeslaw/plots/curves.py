@@ -13,7 +13,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import TableError
-from bayeslaw.common.formatting import count
+from bayeslaw.common.formatting import count, listed
 from bayeslaw.common.progress import step
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Fit, Pool
@@ -318,7 +318,8 @@ def overview(fit: Posterior | Pool, rows: Rows | pd.DataFrame, *, seed: int = 0)
 
     Dots are fitted runs, coloured by model size; lines are the law's median through them. Forecast
     runs have their median, 50 and 90 % bands, and a diamond where the loss was measured, crossed
-    if it lies outside the 90 % band. Compute is 6 N D in FLOPs. Grey is beyond the fitted runs.
+    if it lies outside the 90 % band. Compute is 6 N D in FLOPs. A line leads to a single run, and a
+    title names other covariates in which runs of one size differ. Grey is beyond the fitted runs.
     `rows` and `seed` are as for `forecast`.
     """
     valid = rows_of(rows, "grid", fit.columns).frame
@@ -327,6 +328,12 @@ def overview(fit: Posterior | Pool, rows: Rows | pd.DataFrame, *, seed: int = 0)
     train = _with_compute(fit.table.measured)
     same = [*dict.fromkeys(["params", *(c for c in fit.columns if c != "tokens")])]
     curves = _law_curves(fit, train, same, seed)
+    # The law up to single runs, which would stand alone otherwise.
+    single = [path for _, path in forecast.groupby(same) if path["tokens"].nunique() == 1]
+    if single:
+        ends = pd.concat(single, ignore_index=True)
+        starts = ends.assign(tokens=np.minimum(ends["tokens"], train["tokens"].min()))
+        curves += _law_curves(fit, pd.concat([starts, ends], ignore_index=True), same, seed)
     sizes = np.concatenate([train["params"], forecast["params"]])
     colours = size_colours(sizes)
     figure, panels = axes(2, width=4.1, height=3.6, sharey=True)
@@ -350,6 +357,17 @@ def overview(fit: Posterior | Pool, rows: Rows | pd.DataFrame, *, seed: int = 0)
     bar.set_ticks(distinct[:: max(1, len(distinct) // 6)].tolist())
     bar.ax.yaxis.set_major_formatter(lambda size, _: count(size))
     bar.minorticks_off()
+    others = [c for c in same[1:] if pd.concat([train[c], forecast[c]]).nunique() > 1]
+    if others:
+        texts = [fit.about[c].text for c in others]
+        asked = [
+            f"{fit.about[c].alias} {', '.join(count(v) for v in np.unique(forecast[c]))}"
+            for c in others
+            if forecast[c].nunique() <= 4
+        ]
+        title = f"Runs of one size differ in {listed(texts)}"
+        title += f"; forecast: {', '.join(asked)}" if asked else ""
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9)
     shade = [Patch(label="beyond the fitted runs", **AHEAD)] * beyond
     legend(figure, [*_overview_handles(forecast, bool(curves)), *shade])
     return figure

@@ -52,6 +52,7 @@ def pit_values(predicted: Forecast) -> Floats:
     That is the forecast probability of a loss below the measured one. PIT values are uniform if
     the forecast is calibrated.
     """
+    predicted = predicted.held_out
     loss, draws = _measured(predicted), predicted.samples
     below = (draws < loss).sum(0) + 0.5 * (draws == loss).sum(0)
     return np.asarray((below + 0.5) / (len(draws) + 1))
@@ -60,6 +61,7 @@ def pit_values(predicted: Forecast) -> Floats:
 @style()
 def observed(predicted: Forecast) -> Figure:
     """Measured loss against posterior predictive median, with 90 % bands and a colour per size."""
+    predicted = predicted.held_out
     loss, frame = _measured(predicted), predicted.to_frame((0.9,))
     out = frame[~frame["inside_90"]]
     figure, (ax,) = axes(1, width=4.6, height=4.2)
@@ -115,6 +117,7 @@ def residuals(predicted: Forecast, fitted: Forecast | None = None) -> Figure:
         {"label": "training", "color": QUIET, "marker": "o", "alpha": 0.45},
         {"label": "held out", "color": COLOURS[1], "marker": "D", "alpha": 0.9},
     ]
+    predicted = predicted.held_out
     forecasts = [predicted] if fitted is None else [fitted, predicted]
     frames = [f.frame.assign(residual=100 * (_measured(f) / f.median - 1)) for f in forecasts]
     both = pd.concat(frames)

@@ -16,15 +16,15 @@ from bayeslaw.common.formatting import count
 from bayeslaw.common.progress import step
 from bayeslaw.common.shown import Detail, Note, Severity, Showing, Shown, Table, rendered
 from bayeslaw.evaluate._backtest import Backtest
-from bayeslaw.evaluate.scores import score, shown_comparison, shown_scores
-from bayeslaw.inference.forecast import BAND_LEVELS, Forecast, inside_words
+from bayeslaw.evaluate.scores import scored, shown_comparison, shown_scores
+from bayeslaw.inference.forecast import BAND_LEVELS, Forecast
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import effects
 from bayeslaw.planning.result import Plan
 from bayeslaw.plots.style import axis_label
 from bayeslaw.reporting.pages import Page, Picture, formula, picture
-from bayeslaw.tables.hull import in_words
+from bayeslaw.tables.hull import BEYOND_PREFIX, EPOCHS, epochs, in_words
 from bayeslaw.tables.table import LossTable, Rows, rows_of
 from bayeslaw.tables.validation import COVARIATES, label_texts
 
@@ -169,10 +169,10 @@ def report(
         panels["in_sample"] = plots.in_sample(fit, seed=seed)
     add("Forecast", shown + Shown(blocks=[POSITION]), _drawn(words, **panels))
     if "loss" in rows.frame:
-        inside = inside_words(forecast.to_frame(BAND_LEVELS), BAND_LEVELS)
+        inside = forecast.held_words(BAND_LEVELS)
         of_scores = {"coverage": plots.coverage(forecast)}
         of_scores["residuals"] = plots.residuals(forecast, fit.forecast(fit.table, seed=seed))
-        meant = shown_scores(score(forecast, rows)) + Shown(blocks=[MEANINGS])
+        meant = shown_scores(*scored(forecast, rows)) + Shown(blocks=[MEANINGS])
         add("Scores", meant, _drawn(inside, **of_scores))
     if comparison is not None:
         add("Laws", shown_comparison(comparison))
@@ -227,10 +227,13 @@ def _summary(
     answer = f"Forecast: {medians} nats per token, 90 % band {typical}± {half:.2g} %"
     tested = "These rows have no loss: the checks compare bands with training rows instead."
     if "loss" in frame:
-        error = 100 * float(np.mean(np.abs(median / frame["loss"] - 1)))
-        tested = inside_words(forecast.to_frame(), BAND_LEVELS[::2])
+        held_out = forecast.held_out
+        error = 100 * float(np.mean(np.abs(held_out.median / held_out.frame["loss"] - 1)))
+        tested = forecast.held_words(BAND_LEVELS[::2])
         tested += f" The mean absolute error of the median is {error:.2g} %."
     factors = {row.alias: beyond(training[c], frame[c]) for c, row in fit.about.items()}
+    if BEYOND_PREFIX + EPOCHS.name in forecast.positions:
+        factors[EPOCHS.text] = beyond(epochs(training), epochs(frame))
     farther = ", ".join(f"{name} {far}" for name, far in factors.items() if far != "inside")
     ranges = f"Beyond the range of the training rows: {farther}." if farther else ""
     ranges = ranges or "Each covariate is within the range of the training rows."

@@ -157,6 +157,27 @@ def is_among(asked: pd.DataFrame, measured: pd.DataFrame, columns: Iterable[str]
     return np.concatenate([np.zeros(0, bool), *blocks])
 
 
+def fitted_rows(rows: pd.DataFrame, fitted: pd.DataFrame) -> Bools:
+    """Which rows were fitted: those equal to a fitted row in every column, the loss among them.
+
+    Equal losses alone do not show it: of two seeds, those rounded to two digits are the ones that
+    agree best. A row whose loss is missing was not.
+    """
+    return is_among(rows, fitted, map(str, rows)) & rows["loss"].notna().to_numpy()
+
+
+def fitted_words(fitted: Bools) -> str:
+    """What is said of rows to score some of which were fitted; empty if none was."""
+    count, rows = int(np.count_nonzero(fitted)), len(fitted)
+    if count == 0:
+        return ""
+    if count < rows:
+        return f"{count} of these {rows} rows were fitted: not scored."
+    if rows == 1:
+        return "This row was fitted: its score says nothing about forecasts."
+    return f"All {rows} rows were fitted: their scores say nothing about forecasts."
+
+
 def agree(asked: pd.DataFrame, measured: pd.DataFrame, column: str) -> Bools:
     """Whether each row agrees with the measured one in its place in a column, shape (rows,).
 
