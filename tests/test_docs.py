@@ -155,6 +155,26 @@ def test_outputs_agree_up_to_small_differences():
     assert not agree(line.replace("1.004", "1.204"), line)
     assert not agree(line.replace("36.4", "26.4"), line)
     assert not agree(f"{line} one more word", line)
+    # What a count or a threshold of the draws makes is not compared.
+    shown = (
+        "converged: R-hat 1.008 and ESS 847 of losses, 1 of 4,000 transitions diverged\n"
+        "about 16 ATPP at 40 % replay, by a short refit (tail ESS 36 < 400; 17 divergences): the\n"
+        "8B 0.895 0.904 +1.0 % 0.894–0.914  in  0.877–0.931  in\n"
+    )
+    other = (
+        "converged: R-hat 1.006 and ESS 902 of losses, no divergences\n"
+        "about 16 ATPP (Monte Carlo error 0.5) at 40 % replay, by a short refit: the\n"
+        "8B 0.895 0.905 +1.1 % 0.896–0.914 out  0.877–0.932  in\n"
+    )
+    assert agree(shown, other)
+    assert agree(other, shown)
+    for changed in (
+        other.replace("converged", "NOT CONVERGED"),
+        other.replace("0.905", "1.105"),
+        other.replace("0.932", "1.132"),
+        other.replace("short refit", "refit"),
+    ):
+        assert not agree(changed, shown)
 
 
 # -- what pages say of the code -------------------------------------------------------------------
@@ -277,6 +297,33 @@ def test_examples_of_docstrings_print_what_they_say(name, tmp_path, monkeypatch)
         said: list[str] = []
         runner.run(example, out=said.append)
         assert not runner.failures, "".join(said)
+
+
+@pytest.mark.slow
+def test_the_first_command_of_the_readme_prints_what_it_shows(generator):
+    """Words but for what draws decide, and bands up to their Monte Carlo error."""
+    readme = (ROOT / "README.md").read_text()
+    (command,) = re.findall(r"uv run --no-dev (bayeslaw forecast .*)", readme)
+    shown = readme.split("forecasts the eight of the picture:\n\n")[1]
+    shown = re.split(r"\n\n(?=\S)", shown)[0]
+    printed = generator.output(command, False).partition("\n\nScores")[0]
+    # Errors of the medians, whose last digit is a third of their Monte Carlo error's, follow below.
+    texts = [re.sub(r"[+-]\d\.\d %", "", text) for text in (printed, shown)]
+    assert agree(*texts), printed
+
+    def bands(text: str) -> np.ndarray:
+        """Median and ends of the 50 and 90 % bands of each row."""
+        lines = [line for line in text.splitlines() if "–" in line]
+        return np.array([re.findall(r"\d\.\d{3}", line)[1:] for line in lines], float)
+
+    found, stated = bands(printed), bands(shown)
+    assert stated.shape == (8, 5)
+    # A converged fit is worth 400 draws: by those, the median of a normal has an error of .063 sd,
+    # its 5 % quantile one of .11 sd. Allowed are four of the difference of two fits; rounding too.
+    sd = (stated[:, 2] - stated[:, 1]) / 1.349
+    for column, error in enumerate((0.063, 0.068, 0.068, 0.11, 0.11)):
+        away = np.abs(found[:, column] - stated[:, column])
+        assert (away < 4 * np.sqrt(2) * error * sd + 0.001).all()
 
 
 @pytest.mark.release
