@@ -133,22 +133,6 @@ t.csv` and bayeslaw plans; `bayeslaw` alone.
             parse(command)
 
 
-def test_pages_are_short():
-    def words(text: str, *drop: str) -> int:
-        for pattern in drop:
-            text = re.sub(pattern, "", text, flags=re.M | re.S)
-        return len(text.split())
-
-    prose = (r"^```.*?^```$", r"^(?:    |\||!\[).*?$", r"(?<=\])\([^)]*\)")
-    assert words((ROOT / "README.md").read_text(), *prose) <= 600
-    assert words(FIRST.read_text(), *prose) <= 1500
-    # With the words of tables, but without code, comments and what is generated.
-    drop = (
-        r"<!-- \[\[\[cog.*?\[\[\[end\]\]\] -->", r"^ *```.*?^ *```$|^    .*?$", r"<!--.*?-->"
-    )  # fmt: skip
-    assert sum(words(p.read_text(), *drop) for p in PAGES if p.is_relative_to(DOCS)) <= 18_000
-
-
 def test_outputs_agree_up_to_small_differences():
     line = "plan: R-hat 1.004 and ESS 460 of losses  36.4 %   1.64M  1.45e+12"
     assert agree("plan: R-hat 1.006 and ESS 900 of losses\n  36.1 %  1.67M  1.45e+12\n", line)
