@@ -120,11 +120,14 @@ def plan_example(
         A `Plan` with the choices `truth`, of the true laws, and `latent_plan`.
     """
     world, train = paper_world(), "ptpp <= 31"
-    given = {"max_loss": max_loss, "max_forgetting": max_forgetting}
-    limits = {name: limit for name, limit in given.items() if limit is not None}
-    asked = {**world.limits, **limits, "confidence": confidence, "replay_grid": replay_grid}
+    limits: dict[str, float | None] = {
+        "max_loss": world.limits["max_loss"] if max_loss is None else max_loss,
+        "max_forgetting": world.limits["max_forgetting"]
+        if max_forgetting is None
+        else max_forgetting,
+    }
     # Before the fits, which take half a minute.
-    check_limits({name: asked[name] for name in given}, None, confidence=confidence, relative=True)
+    check_limits(limits, None, confidence, relative=True)
     if replay_grid is not None:
         replay_ratios(replay_grid)
     accepted = {name: settings.pop(name, False) for name in ("unconverged", "beyond_evidence")}
@@ -134,6 +137,7 @@ def plan_example(
     for domain in (world.target, world.source):
         table, _ = world.table(domain, seed=seed).split(train, "ptpp == 279", world.anchors)
         fits.append(fit(world.laws[domain], table, **settings).accepted(**accepted))
+    asked = {**world.limits, **limits, "confidence": confidence, "replay_grid": replay_grid}
     target, source = fits
     return plan_in_world(world, target, source, **asked, seed=seed)
 
