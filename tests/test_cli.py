@@ -217,7 +217,6 @@ MISTAKES = {
         "--grid 'params=1e12 tokens=2e13'": "decades of params (bands were tested to 0.96)",
     },
     "backtest delphi.csv": {
-        "--law chinchilla --rivals from_base": "from_base is for a law that starts from the losses",
         "--law chinchilla --figure b.doc": "must end in .png or",
         "--law chinchilla --cuts many": "--cuts: cannot read",
     },

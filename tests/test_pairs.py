@@ -490,11 +490,14 @@ BARE = ("plain", "trend", "groups", "columns", "rates", "form1n", "transfer", "p
 )
 def test_a_fit_without_its_losses_gives_the_same_or_refuses(name, use, tmp_path):
     case, found = OPTIONS[name](), []
+    rows = case.rows
+    if name == "groups":  # further rows of a fitted run differ, with a warning: test_posterior.py
+        rows = rows.assign(run=rows["run"].astype(str) + " again")
     case.fit.save(tmp_path / "fit.nc", losses=False)
     for fit in (case.fit, bl.load(tmp_path / "fit.nc")):
         try:
             usable = fit.accepted(unconverged=True)
-            found.append(CONSUMERS[use](case, usable, case.rows))
+            found.append(CONSUMERS[use](case, usable, rows))
         except bl.BayeslawError as error:
             found.append(str(error))
     if (name, use) in SAYS:

@@ -349,8 +349,9 @@ def _check_content(content: Mapping[str, Any]) -> None:
         return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
     def positive(value: object) -> bool:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return number and 0 < float(value) < math.inf
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        return 0 < float(value) < math.inf
 
     for name in ("date", "law"):
         need(isinstance(content[name], str), f"its {name} is no text")
