@@ -253,7 +253,7 @@ def test_rows_that_the_command_refuses_are_warned_of(posterior, pooled):
 # -- the gate -------------------------------------------------------------------------------------
 
 GATE = {"rhat": 1.01, "ess_bulk": 400, "ess_tail": 400, "divergences": 0, "bfmi": 0.3}
-GATE |= {"scale_error": 0.05}
+GATE |= {"scale_error": 0.08}
 
 
 def test_each_part_of_the_gate():
@@ -263,8 +263,8 @@ def test_each_part_of_the_gate():
         ({"rhat": np.nan}, "R-hat nan > 1.02"),
         ({"ess_bulk": 199.9}, "bulk ESS 199 < 200"),
         ({"ess_tail": np.nan}, "tail ESS nan < 200"),
-        ({"scale_error": 0.10003}, "Monte Carlo error of scales 10.1 % > 10 %"),
-        ({"scale_error": np.nan}, "Monte Carlo error of scales nan % > 10 %"),
+        ({"scale_error": 0.15003}, "Monte Carlo error of scales 15.1 % > 15 %"),
+        ({"scale_error": np.nan}, "Monte Carlo error of scales nan % > 15 %"),
         ({"divergences": 1}, "1 divergences"),
         ({"bfmi": 0.2999}, "E-BFMI 0.29 < 0.3"),
     ):
@@ -283,7 +283,7 @@ def test_between_its_limits_a_fit_is_usable_and_says_what_that_costs():
         ({"rhat": 1.01003}, "R-hat 1.011 > 1.01"),
         ({"ess_bulk": 399.9}, "bulk ESS 399 < 400"),
         ({"ess_tail": 200}, "tail ESS 200 < 400"),
-        ({"scale_error": 0.0501}, "Monte Carlo error of scales 5.1 % > 5 %"),
+        ({"scale_error": 0.0801}, "Monte Carlo error of scales 8.1 % > 8 %"),
     ):
         found = Convergence(**GATE | spoilt)
         assert (found.ok, found.missed, found.note.level) == (True, (says,), "caution")

@@ -186,7 +186,7 @@ def test_how_many_more_draws_are_made():
     assert 500 < needed_draws(mixed, 500) < LAST
     assert needed_draws(Convergence(np.nan, 500.0, 500.0, 0, 1.0), 600) == 1200
     # The error of a scale falls with the root of the draws.
-    assert needed_draws(Convergence(1.0, 500.0, 500.0, 0, 1.0, scale_error=0.12), 600) > 2400
+    assert needed_draws(Convergence(1.0, 500.0, 500.0, 0, 1.0, scale_error=0.24), 600) > 2400
     assert needed_draws(Convergence(np.nan, 0.0, 0.0, 0, np.nan), 500) == LAST
     assert needed_draws(Convergence(1.0, 500.0, 500.0, 3, 1.0), 500) == 500
     one = fit("chinchilla", small(), **PLAIN | {"chains": 1, "draws": 1, "tune": 5})

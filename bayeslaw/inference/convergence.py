@@ -15,9 +15,9 @@ from bayeslaw.common.shown import Note
 
 MAX_RHAT, MIN_ESS, MIN_BFMI = 1.01, 400, 0.3
 """Limits of log losses, and of the energy; a fit beyond one of them is sampled again."""
-MAX_SCALE_ERROR = 0.05
+MAX_SCALE_ERROR = 0.08
 """Limit of the Monte Carlo error of a scale, over the scale, of which a band has its width."""
-USABLE_RHAT, USABLE_ESS, USABLE_SCALE_ERROR = 1.02, 200, 0.1
+USABLE_RHAT, USABLE_ESS, USABLE_SCALE_ERROR = 1.02, 200, 0.15
 """Limits beyond which forecasts are refused. Between the two a fit says what forecasts may move by.
 
 With 200 independent draws an end of a 90 % band has a standard error of 4.5 % of the band's width,
