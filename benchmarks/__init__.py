@@ -6,6 +6,7 @@ from benchmarks import (  # noqa: F401
     far,
     held_out,
     huber,
+    judged,
     pictures,
     plans,
     powers,

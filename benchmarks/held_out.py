@@ -12,10 +12,9 @@ import numpy as np
 import pandas as pd
 
 import bayeslaw as bl
-from bayeslaw.checks.findings import SEVERITIES
-from benchmarks.methods import POSTERIORS, UNSUITED, WAYS, by_row, measured, scored
+from benchmarks.methods import UNSUITED, WAYS, by_row, measured, scored
 from benchmarks.runner import Jobs, Rows, Tables, experiment
-from benchmarks.splits import Split, adapted, benched, one_seed_tables, ratios, shipped
+from benchmarks.splits import Split, adapted, benched, ratios, shipped
 
 GROUPS = ["source", "law", "way"]
 LAW = "chinchilla"
@@ -392,100 +391,3 @@ def distance(options: Namespace) -> Jobs:
 
         if LAW in laws:
             yield {"table": name}, job
-
-
-# -- verdicts ----------------------------------------------------------------------------------
-
-HELD = 0.8
-"""Least share of losses in a 90 % band that held."""
-
-
-def by_verdict(rows: pd.DataFrame) -> Tables:
-    """How many bands held, by the verdict of `check` without the test losses."""
-    fits = rows[rows["gate"] == "passed"]
-    groups = fits.groupby(["law", "way", "level"])["coverage_90"]
-    found = groups.agg(splits="size", held=lambda c: (c >= HELD).sum(), mean="mean", least="min")
-    of_rows = fits[fits["own pairs"] > 0].groupby(["law", "way"])
-    within = of_rows["own products"].sum() / of_rows["own pairs"].sum()
-    failed = (rows["gate"] != "passed").groupby([rows["law"], rows["way"]])
-    return {
-        "verdict of fits that pass the convergence check": found,
-        "fits that fail it": failed.agg(["sum", "size"]),
-        "correlation within groups, of rows inside": (within / (0.9 * 0.1)).to_frame("rho"),
-    }
-
-
-def judged(
-    law: str, way: str, train: bl.LossTable, test: bl.LossTable, settings: dict[str, object]
-) -> dict[str, object]:
-    """Coverage of the test losses, and the verdict of `check` without them, by part."""
-    fit = bl.fit(law, train, **POSTERIORS[way] | settings)
-    score = scored(fit, test)
-    found = bl.check(fit, test.frame.drop(columns="loss"))
-    own = found["held out"]
-    row = {name: score[name] for name in ("test", "gate", "coverage_50", "coverage_90", "crps")}
-    row["level"] = max(
-        (part.level for part in found.parts if part.name != "convergence"), key=SEVERITIES.index
-    )
-    row |= {part.name: part.level for part in found.parts}
-    row["decades"] = found["extrapolation"].frame["decades"].max()
-    row |= {f"own {name}": own.facts.get(name) for name in ("held", "independent", "p", "gate")}
-    row |= {"own products": 0.0, "own pairs": 0}
-    if len(own.frame):
-        for _, inside in own.frame.groupby("group")["inside_90"]:
-            off = inside.to_numpy(float) - 0.9
-            row["own products"] += (off.sum() ** 2 - (off**2).sum()) / 2
-            row["own pairs"] += len(off) * (len(off) - 1) // 2
-    return row
-
-
-@experiment(by_verdict, bench=None)
-def verdicts(options: Namespace) -> Jobs:
-    """How often the verdict of `check` is right, on 35 splits in N and D and 32 of adaptation."""
-    for name, source, train, test, laws in chain(shipped(), benched(options.bench)):
-        law = LAW if LAW in laws else "transfer"
-        for way in ("default", "plain") if law == LAW else ("default",):
-            key = {"table": name, "source": source, "law": law, "way": way}
-            yield key, partial(judged, law, way, train, test, options.settings)
-
-
-# -- one seed ----------------------------------------------------------------------------------
-
-
-def by_effects(rows: pd.DataFrame) -> Tables:
-    """Coverage, its least, and CRPS of each way, over tables and designs."""
-    groups = rows.assign(crps=np.log(rows["crps"])).groupby("way")
-    means = groups[["coverage_50", "coverage_90", "bias_log", "crps"]].mean()
-    means = means.assign(crps=np.exp(means["crps"]), least=groups["coverage_90"].min())
-    return {"over tables and designs": means.assign(fits=groups.size())}
-
-
-@experiment(by_effects, bench=None)
-def one_seed(options: Namespace) -> Jobs:
-    """Bases of which each has a size and budget of its own: effects not fitted, and fitted."""
-    for name, table in one_seed_tables(options.bench):
-        sizes = np.unique(table.frame["params"])
-        last, larger = table.frame["ptpp"].max(), f"params > {sizes[1]}"
-        two = "ptpp <= 31"
-        small = f"{two} or (ptpp == {last} and params <= {sizes[1]})"
-        parts = {
-            "two budgets": (two, f"ptpp == {last} and {larger}"),
-            "and small sizes": (small, f"ptpp == {last} and {larger}"),
-            "size": (f"params < {sizes[-1]}", f"params == {sizes[-1]}"),
-            "corner": (
-                f"not (params == {sizes[-1]} and ptpp == {last})",
-                f"params == {sizes[-1]} and ptpp == {last}",
-            ),
-        }
-        for (part, queries), way in product(parts.items(), ("default", "fitted")):
-            train, test = table.split(*queries)
-            few = train.frame["params"].nunique() < 4
-            named = {"effects": "base,run" if few else "size,base,run"}
-            settings = (named if way == "fitted" else {}) | options.settings
-
-            def job(
-                train: bl.LossTable = train, test: bl.LossTable = test, settings: dict = settings
-            ) -> Rows:
-                return scored(bl.fit("transfer", train, **settings), test)
-
-            yield {"table": name, "held out": part, "way": way}, job

@@ -360,8 +360,8 @@ def test_a_process_imports_what_it_needs_and_writes_to_a_terminal_of_few_charact
     done = subprocess.run(command, capture_output=True, text=True, env=env)
     ends = [line for line in done.stdout.splitlines() if line.isdigit() or line[:1] == "["]
     assert ends == ["0", "0", "[]", "0", "0", "[]", "2", "[]"]
-    assert "Draws of each chain; by default 500 to 8000" in done.stdout
-    assert "Draws of each chain; by default 500 to 8000" in bl.fit.__doc__
+    assert "Draws of each chain; by default 600 to 8000" in done.stdout
+    assert "Draws of each chain; by default 600 to 8000" in bl.fit.__doc__
     assert "wrote ?/losses.csv" in done.stdout
     assert done.stderr.startswith("error: a plan needs --target, --source, --max-loss")
     assert done.stderr.count("\n") == 1

@@ -434,6 +434,7 @@ DIFFER = {
 """Values of each column in which two rows differ."""
 
 
+@pytest.mark.filterwarnings("ignore:.* 1 of these 2 rows were fitted")
 @pytest.mark.parametrize("column", DIFFER)
 def test_rows_that_differ_in_one_column_are_two(column, tmp_path):
     """In scores, in registered forecasts, and among candidates."""

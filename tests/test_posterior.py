@@ -375,6 +375,7 @@ def test_stuck_chains_fail(posterior):
     assert not diagnose(posterior.draws.isel(chain=[0]), posterior.stats.isel(chain=[0])).ok
 
 
+@pytest.mark.filterwarnings("ignore:.* rows were fitted")
 def test_an_unconverged_posterior_is_refused_or_marked():
     fit = saved("unconverged")
     for use in (fit.forecast, fit.predict, lambda rows: bl.score(fit, rows)):
@@ -692,6 +693,7 @@ def one_base():
     return table.split("atpp <= 8")
 
 
+@pytest.mark.filterwarnings("ignore:.* rows were fitted")
 @on_bound
 @pytest.mark.parametrize("name", LEFT_OUT)
 def test_what_a_table_of_one_base_leaves_out(one_base, name):
@@ -749,6 +751,7 @@ slope_D = "LogNormal(median=0.1, sigma=0.8)"
 """ + "".join(f'{n} = "LogNormal(median=0.3, sigma=0.4)"\n' for n in ("eta", "phi", "beta"))
 
 
+@pytest.mark.filterwarnings("ignore:.* rows were fitted")
 @on_bound
 @pytest.mark.parametrize(
     ("law", "same", "left_out"),

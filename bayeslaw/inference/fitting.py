@@ -298,7 +298,7 @@ def pymc_model(law: str | Path | Law, table: LossTable, **settings: Unpack[FitSe
     >>> import bayeslaw as bl
     >>> model = bl.pymc_model("chinchilla", bl.example_table().query("scale <= 3e20"))
     >>> {name: len(labels) for name, labels in model.coords.items() if "knot" not in name}
-    {'row': 28, 'base': 7}
+    {'row': 28, 'size': 7}
     """
     # Settings of the sampler are checked, but nothing is drawn: any seed does.
     chosen = make_settings(settings, 0)

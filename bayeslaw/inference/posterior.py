@@ -294,4 +294,5 @@ class Posterior(Showing, FittedLaw):
             If the file cannot be written; `LawError` if it cannot name the class of the likelihood
             or the discrepancy, or hold one of its fields.
         """
-        storage.write(storage.tree_of(self, losses), path)
+        columns = None if losses else storage.columns_read(self)
+        storage.write(storage.tree_of(self, columns), path)

@@ -78,10 +78,20 @@ SHARED_STATS = ("diverging", "depth", "maxdepth_reached", "n_steps", "step_size"
 draws is an equation for the losses, and there are more draws than losses."""
 
 
-def without_losses(fit: FittedLaw) -> FittedLaw:
+def columns_read(fit: FittedLaw) -> set[str]:
+    """Columns that the law, its effects and comparisons of rows may read; not the loss."""
+    read = {*COVARIATES, *fit.law.columns, *fit.law.declared, *LABEL_COLUMNS, "synthetic"}
+    read |= {UNIQUE, ANNEALED, RATE_COLUMN}
+    read |= {effects.level(name).column for name in fit.spec.effects}
+    if fit.law.step(Departure):
+        read |= {*BASE_LOSSES}
+    return read - {"loss"}
+
+
+def without_losses(fit: FittedLaw, columns: set[str]) -> FittedLaw:
     """The fit without its training losses, and without what would give them back.
 
-    Columns stay only if something reads them: another one may be the loss in another unit.
+    Only `columns` stay: another one may be the loss in another unit.
     """
     if too_few_sizes(fit):
         raise BayeslawError(
@@ -90,12 +100,7 @@ def without_losses(fit: FittedLaw) -> FittedLaw:
             f"{argument('effects', 'none')}."
         )
     frame = fit.table.frame
-    kept = {*COVARIATES, *fit.law.columns, *fit.law.declared, *LABEL_COLUMNS, "synthetic"}
-    kept |= {UNIQUE, ANNEALED, RATE_COLUMN}
-    kept |= {effects.level(name).column for name in fit.spec.effects}
-    if fit.law.step(Departure):
-        kept |= {*BASE_LOSSES}
-    bare = frame[[column for column in frame if column in kept and column != "loss"]]
+    bare = frame[[column for column in frame if column in columns]]
     if "role" not in bare and (role := role_by_losses(frame)):  # by losses that may not stay
         bare = bare.assign(role=role)
     return dataclasses.replace(
@@ -110,10 +115,10 @@ def without_losses(fit: FittedLaw) -> FittedLaw:
     )
 
 
-def tree_of(posterior: FittedLaw, losses: bool = True) -> xr.DataTree:
-    """A posterior as `write` stores it, with or without its training losses."""
-    if not losses:
-        posterior = without_losses(posterior)
+def tree_of(posterior: FittedLaw, columns: set[str] | None = None) -> xr.DataTree:
+    """A posterior as `write` stores it; with `columns`, these alone and no training losses."""
+    if columns is not None:
+        posterior = without_losses(posterior, columns)
     meta = posterior.spec.arguments | {
         "at": dict(posterior.at),
         "convergence": dataclasses.asdict(posterior.convergence),
@@ -139,7 +144,9 @@ def pool_tree(
     members: Mapping[str, FittedLaw], about: Mapping[str, Any], losses: bool = True
 ) -> xr.DataTree:
     """A pool as `write` stores it: its members as groups."""
-    trees = [tree_of(member, losses) for member in members.values()]
+    # All members have one table, so each keeps what any of them reads.
+    columns = None if losses else set().union(*map(columns_read, members.values()))
+    trees = [tree_of(member, columns) for member in members.values()]
     tree = xr.DataTree(children={f"member {i}": each for i, each in enumerate(trees)})
     tree.attrs = {
         "format": POOL_MARK,
