@@ -227,7 +227,7 @@ def judged_rows(fc: Forecast, rows: LossTable) -> pd.DataFrame:
 def verdict(frame: pd.DataFrame) -> tuple[str, tuple[str, ...], dict[str, object]]:
     """Level, words and numbers of judged rows."""
     by_group = frame.groupby("group")["inside_90"]
-    groups, count = by_group.ngroups, independent(by_group.size().to_numpy(np.int64))
+    groups, count = by_group.ngroups, independent(np.asarray(by_group.size(), dtype=np.int64))
     held = float(by_group.mean().mean()) * count
     # One-sided: this looks for bands that are too narrow.
     p = at_most(held, count, 0.9)

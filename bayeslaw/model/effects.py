@@ -193,7 +193,7 @@ def coinciding(name: str, frame: pd.DataFrame, columns: Sequence[str]) -> tuple[
     for count in range(1, MOST_COINCIDING + 1):
         for some in combinations(covariates, count):
             cells = frame.groupby(list(some), dropna=False).ngroup()
-            if _same(of_rows, cells.to_numpy()):
+            if _same(of_rows, np.asarray(cells, dtype=np.int64)):
                 return some
     return ()
 
