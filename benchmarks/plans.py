@@ -61,7 +61,7 @@ def planned(
         **limits,
         base=f"{N:.3g}-{P:g}",
         confidence=CONFIDENCES[-1],
-        replay_grid=None if ratios == "fitted" else np.linspace(0.02, 0.98, 25),
+        replay=None if ratios == "fitted" else np.linspace(0.02, 0.98, 25),
     )
     for noise in ("predictive", "latent"):
         for each in found.frontier(CONFIDENCES, latent=noise == "latent").to_dict("records"):
@@ -205,7 +205,7 @@ def plan_of(target: str, base: Any, asked: Any, folder: Path | None, smoke: bool
         ptpp=base.ptpp,
         base=base.base,
         confidence=confidence,
-        replay_grid=np.linspace(0.1, 0.5, 17),
+        replay=np.linspace(0.1, 0.5, 17),
         **limits,
     )
     choice = plan.best or plan  # without a plan, the likeliest

@@ -62,7 +62,7 @@ def test_kinds_from_outside_are_saved_loaded_forecast_and_planned(fit, tmp_path,
     assert json.loads(done.stdout) == forecast.samples.tolist()
     source = replace(fit, draws=fit.draws.assign(L_ref=1.01 * fit.draws["L_ref"]))
     limits = {"max_loss": float(forecast.median.max()), "max_forgetting": 1.0, "baseline": 3.0}
-    asked = {"params": 1e9, "replay_grid": [1.0], "confidence": 0.5, **limits}
+    asked = {"params": 1e9, "replay": [1.0], "confidence": 0.5, **limits}
     plan = bl.plan(target=fit, source=source, **asked)
     assert plan.status == "feasible"
     assert np.isfinite(bl.loo(fit).elpd)

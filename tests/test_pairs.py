@@ -276,7 +276,7 @@ def plan(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
     run = rows.iloc[0]
     row = rows[:1].drop(columns=["run"], errors="ignore")
     asked = {"params": run["params"], "ptpp": run.get("ptpp", 20), "confidence": 0.6}
-    asked["replay_grid"] = [run.get("replay", 1.0)]
+    asked["replay"] = [run.get("replay", 1.0)]
     if "base" in row and "ptpp" in row:
         asked["base"] = str(row["base"].iloc[0]).removesuffix(".0")
     fits = {"target": of_role(fit, "target"), "source": of_role(turned(fit), "source")}

@@ -87,7 +87,7 @@ def planned(target, source, run, replay, **asked):
     one, other = (float(np.median(fit.latent(row))) for fit in (target, source))
     limits = {"max_loss": 1.02 * one, "max_forgetting": 0.02, "baseline": other} | asked
     fits = accepted(target=target, source=source)
-    return plan(**fits, **run, **limits, replay_grid=replay, confidence=0.2)
+    return plan(**fits, **run, **limits, replay=replay, confidence=0.2)
 
 
 CASES = [
@@ -122,7 +122,7 @@ def test_a_law_that_starts_from_the_base_has_the_losses_of_the_planned_base(pool
     point = PointFit(fit.law, TRANSFER, ORIGIN, 0.0, 0.02, 0, 0, 1.0, table=fit.table)
     each = Pool({"transfer": fit, "other": other}) if pooled else fit
     source = of_role(adapted(2), "source")
-    asked = {"max_loss": 2.4, "max_forgetting": 0.2, "replay_grid": [0.3], "confidence": 0.5}
+    asked = {"max_loss": 2.4, "max_forgetting": 0.2, "replay": [0.3], "confidence": 0.5}
     for model, base in (
         (MODEL, "base 12"),
         ({"params": 3e9, "ptpp": 100.0}, "new"),
@@ -207,7 +207,7 @@ def test_a_plan_is_the_smallest_at_which_enough_draws_meet_all_limits(fits, foun
 
 
 def test_limits_on_measured_losses_have_the_noise_of_a_run_and_a_seed():
-    asked = WORLD.limits | {"baseline": BASE, "replay_grid": [0.3, 0.4]} | accepted(**both())
+    asked = WORLD.limits | {"baseline": BASE, "replay": [0.3, 0.4]} | accepted(**both())
     noisy, again, other = (plan(**asked, seed=seed) for seed in (1, 1, 2))
     (_, _, measured), (_, _, latent) = (noisy.lattice(measured=m) for m in (True, False))
     # A rise is over the baseline; each domain has the noise of its own draws.
@@ -235,11 +235,11 @@ def test_laws_without_replay_or_tokens():
     asked = {"target": fit, "source": fit, **LIMITS, "max_loss": 2.2, "baseline": 2.2}
     for ratios in (None, [0.3, 1.0]):
         with pytest.raises(BayeslawError, match="the law chinchilla does not know replay"):
-            plan(**asked, replay_grid=ratios)
+            plan(**asked, replay=ratios)
     tokens = (410 / (2.2 - 1.7 - 400 / 8.1e9**0.34)) ** (1 / 0.28)
-    assert plan(**asked, replay_grid=[1.0]).tokens == pytest.approx(tokens, rel=1e-9)
+    assert plan(**asked, replay=[1.0]).tokens == pytest.approx(tokens, rel=1e-9)
     never = replace(fit, law=replace(law, terms=law.terms[:1]))
-    least = plan(**asked | {"target": never, "source": never}, replay_grid=[1.0])
+    least = plan(**asked | {"target": never, "source": never}, replay=[1.0])
     assert least.atpp == pytest.approx(least.lattice()[0][0])  # of what is searched
 
 
@@ -259,7 +259,7 @@ def test_papers_plan_from_the_true_laws_in_any_unit_of_tokens(unit):
     rest = p["E"] + p["A"] / 8.1e9 ** p["alpha"] + p["F"] / 279 ** p["eta"]
     rest += p["C"] / (0.9 + law.epsilon) ** p["gamma"]
     tokens = own * (p["B"] * 0.9 ** p["nu"] / (1.8 - rest)) ** (1 / beta)
-    loose = LIMITS | {"max_forgetting": 0.9, "replay_grid": [0.9], "baseline": BASE}
+    loose = LIMITS | {"max_forgetting": 0.9, "replay": [0.9], "baseline": BASE}
     found = plan(**accepted(target=target, source=source), **loose)
     assert found.tokens == pytest.approx(tokens, rel=1e-9)
     # Where they repeat, more are worth as many.
@@ -283,7 +283,7 @@ def test_replay_is_searched_where_both_fits_have_rows_unless_asked(fits):
     assert low <= found.replay <= high < source.table.frame["replay"].max()
     assert found.replay == pytest.approx(high)
     assert "has the greatest fitted replay ratio" in " ".join(str(found).split())
-    free = plan(**fits, **LIMITS, baseline=BASE, replay_grid=np.linspace(0.01, 0.99, 34))
+    free = plan(**fits, **LIMITS, baseline=BASE, replay=np.linspace(0.01, 0.99, 34))
     assert free.replay > high
     assert free.atpp < found.atpp
     assert "fitted replay ratio" not in str(free)
@@ -315,7 +315,7 @@ def test_a_plan_with_repeated_data_is_the_smallest_with_measured_epochs(
     """Bands were measured up to 1.4 times the fitted epochs, two here."""
     params, most = LIMITS["params"], 2 * 10**0.15
     distinct = fresh * params / most  # so that a plan has at most `fresh` new tokens a parameter
-    asked = LIMITS | {"max_forgetting": 0.035, "baseline": BASE, "replay_grid": ratios}
+    asked = LIMITS | {"max_forgetting": 0.035, "baseline": BASE, "replay": ratios}
     found = plan(**repeating(), **asked, unique_tokens=distinct)
     budgets = np.geomspace(found.atpp / 2, 0.999 * found.atpp, 100)
     if status != "feasible":
@@ -347,13 +347,13 @@ def test_baselines_are_measured_with_or_without_an_error(fits, found):
     nats = plan(**fits, **LIMITS | {"max_forgetting": 0.02 * BASE}, relative=False)
     assert nats.atpp == pytest.approx(found.atpp, rel=1e-9)
     assert "tokens = 0" in nats.baseline  # of the table
-    unsure = plan(**fits, **LIMITS, baseline=(BASE, 0.01), replay_grid=[0.4])
+    unsure = plan(**fits, **LIMITS, baseline=(BASE, 0.01), replay=[0.4])
     rise = unsure.lattice()[2]["forgetting"]
     tokens = unsure.lattice()[0][30] * 8.1e9
     start = losses(fits, tokens, unsure.replay)[1][:, 0] / (1 + rise[30, 0])
     drawn = BASE + 0.01 * np.random.default_rng([0, 11]).standard_normal(400)
     np.testing.assert_allclose(start, np.roll(drawn, 200))  # in the order of the source's draws
-    sure = plan(**fits, **LIMITS, baseline=BASE, replay_grid=[0.4])
+    sure = plan(**fits, **LIMITS, baseline=BASE, replay=0.4)
     assert unsure.deterministic.atpp == pytest.approx(sure.deterministic.atpp, rel=0.05)
     assert "with sd 0.01" in unsure.baseline
 
@@ -371,7 +371,7 @@ def test_baseline_of_a_numbered_base_on_the_domain_of_the_source(fits, column, o
         read = bl.from_frame(pd.concat(parts))
         read = replace(table, frame=read.frame, baselines=read.baselines)
         source = replace(fits["source"], table=read)
-        return plan(target=fits["target"], source=source, **LIMITS, replay_grid=[0.4])
+        return plan(target=fits["target"], source=source, **LIMITS, replay=[0.4])
 
     found = plan_with([rows, other])
     assert found.limits["base"] == "11"
@@ -402,7 +402,7 @@ def of_base(target, source=None, **asked):
     source = labelled("english_arabic") if source is None else source
     limits = LIMITS | {"max_loss": 2.0, "max_forgetting": 0.3, "baseline": BASE, "confidence": 0.3}
     fits = accepted(target=target, source=source)
-    found = plan(**fits, **limits | {"replay_grid": [0.4]} | asked)
+    found = plan(**fits, **limits | {"replay": [0.4]} | asked)
     (_, _, measured), (_, _, latent) = (found.lattice(measured=m) for m in (True, False))
     pairs = [(0, "target"), (1, "forgetting")]
     return found, [np.log((k + measured[n]) / (k + latent[n]))[0, 0] for k, n in pairs]
@@ -478,7 +478,7 @@ def test_the_share_of_the_law_is_the_variance_between_the_members_of_a_pool(fits
     high = replace(low, draws=low.draws.assign(L_ref=1.02 * low.draws["L_ref"]))
     pool = Pool({"low": low, "high": high}, {"low": 3.0, "high": 1.0})
     limits = WORLD.limits | {"max_loss": 1.9, "max_forgetting": 0.1, "baseline": BASE}
-    found = plan(target=pool, source=fits["source"], **limits, replay_grid=[0.4])
+    found = plan(target=pool, source=fits["source"], **limits, replay=[0.4])
     row = grid(**RUN, replay=found.replay, tokens=found.tokens)
     one, two = (np.log(member.latent(row)[:, 0]) for member in (low, high))
     between = 0.25 * 0.75 * (two.mean() - one.mean()) ** 2
@@ -499,7 +499,7 @@ def test_new_sizes_are_drawn_apart_in_each_domain(fits):
         )
         sized.append(replace(fit, spec=replace(fit.spec, effects=("size",)), draws=draws))
     limits = LIMITS | {"params": 4e9, "max_loss": 1.95, "max_forgetting": 0.1, "baseline": BASE}
-    asked = limits | {"confidence": 0.6, "replay_grid": [0.4]}
+    asked = limits | {"confidence": 0.6, "replay": [0.4]}
     found = plan(**accepted(target=sized[0], source=sized[1]), **asked)
     atpp, _, values = found.lattice(measured=False)
     row = grid(params=4e9, ptpp=279, replay=0.4, tokens=4e9 * atpp[30])
@@ -546,7 +546,7 @@ def test_infeasible_plans_say_what_binds_and_what_is_likeliest(fits):
 def test_the_monte_carlo_error_is_that_of_resampled_draws():
     """At a fixed ratio, where a plan is an order statistic of the budgets that draws need."""
     fits = accepted(**{name: silent(fit) for name, fit in both(1000).items()})
-    found = plan(**fits, **LIMITS, baseline=BASE, replay_grid=[0.4])
+    found = plan(**fits, **LIMITS, baseline=BASE, replay=[0.4])
     atpp, _, values = found.lattice()
     worst = np.maximum(values["target"] / 1.8, (1 + values["forgetting"]) / 1.02)[:, 0] - 1
     first = (worst <= 0).argmax(0)
@@ -591,8 +591,8 @@ def test_deterministic_plan_has_its_failure_probability(fits, found):
 BEYOND = "feasible, beyond the evidence"
 VERDICTS = [
     (True, {}, "feasible", ""),
-    (True, {"replay_grid": [0.8]}, BEYOND, "0.3 of replay (bands were tested to 0.25)"),
-    (False, {"replay_grid": [0.9]}, BEYOND, "0.4 of replay (bands"),
+    (True, {"replay": [0.8]}, BEYOND, "0.3 of replay (bands were tested to 0.25)"),
+    (False, {"replay": [0.9]}, BEYOND, "0.4 of replay (bands"),
     (False, {"max_loss": 100, "max_forgetting": 1}, "feasible", "decades of tokens"),
 ]
 
@@ -696,7 +696,7 @@ def test_the_example_is_the_papers_case_beside_its_deterministic_plan():
 
 
 def test_the_example_has_other_limits_too():
-    asked = WORLD.limits | {"confidence": 0.8, "replay_grid": [0.2]}
+    asked = WORLD.limits | {"confidence": 0.8, "replay": [0.2]}
     found = example.plan_in_world(WORLD, **both(), **asked | {"max_forgetting": 0.05})
     sure = plan(**POINTS, **asked | {"max_forgetting": 0.05}, baseline=BASE)
     assert found.truth.tokens == pytest.approx(sure.tokens, abs=2)
@@ -713,7 +713,7 @@ def test_limits_of_the_example_are_checked_before_its_fits(monkeypatch):
 
     monkeypatch.setattr(example, "fit", fit)
     for words, asked in {
-        "replay ratios lie in": {"replay_grid": [np.nan]},
+        "replay ratios lie in": {"replay": [np.nan]},
         "max_forgetting=2: give a fraction": {"max_forgetting": 2},
         "max_loss=nan": {"max_loss": np.nan},
         "confidence=90": {"confidence": 90},
@@ -829,15 +829,13 @@ MISTAKES = [
     ({"base": "big"}, "no column base"),
     ({"unique_tokens": -1}, "unique_tokens=-1: give a positive number"),
     ({"unique_tokens": 1e9}, "does not know what repeated tokens are worth"),
-    ({"replay_grid": [30]}, "replay ratios lie in"),
-    ({"replay_grid": []}, "replay ratios lie in"),
-    ({"replay": 0.3}, r"plan has no argument 'replay'; ratios are replay_grid=\[0.3\]"),
-    ({"max_los": 3}, "plan has no argument 'max_los'; see help"),
+    ({"replay": [30]}, "replay ratios lie in"),
+    ({"replay": []}, "replay ratios lie in"),
     ({"target": lambda fits: fits["source"]}, "target and source are one posterior"),
     (COPY, "target and source are one posterior"),  # as of one file that is given twice
     (UNSURE, "3 divergences"),
     # Twice as far as bands were measured.
-    ({"replay_grid": [1.0]}, r"no plan within the evidence.* 0\.5 of replay .*: ask for"),
+    ({"replay": [1.0]}, r"no plan within the evidence.* 0\.5 of replay .*: ask for"),
     ({"ptpp": 279e2}, r"plan: No evidence: rows lie up to 2 decades of PTPP .*: ask for"),
 ]
 

@@ -728,7 +728,7 @@ def test_a_pool_of_one_base_forecasts_and_plans_at_its_values_alone():
     source = of_role(turned(fit), "source")
     asked = {"target": of_role(fit, "target"), "source": source}
     asked |= {"max_loss": 2.0, "max_forgetting": 0.9}
-    asked |= {"replay_grid": [0.1, 0.3], "confidence": 0.6, "params": 3e8}
+    asked |= {"replay": [0.1, 0.3], "confidence": 0.6, "params": 3e8}
     assert bl.plan(**asked, baseline=2.0).limits["ptpp"] == 60
     for column, value in (("params", 1e9), ("ptpp", 279.0)):
         elsewhere = late.assign(**{column: value})

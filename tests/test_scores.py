@@ -441,7 +441,7 @@ def test_a_plan_has_the_effect_of_a_new_size_where_it_lies():
     far = bl.grid(params=2e9, tokens=2e9 * 2000)
     source = bl.PointFit(bl.load_law("chinchilla"), CHINCHILLA, ORIGIN, 0.0, 0.02, 0, 0, 1.0)
     wanted = float(np.quantile(few.latent(far)[:, 0], 0.9))
-    how = {"max_forgetting": 0.5, "replay_grid": [1.0]}
+    how = {"max_forgetting": 0.5, "replay": [1.0]}
     how |= {"source": source, "ptpp": 20.0, "baseline": 3.0}
     found = bl.plan(target=few, params=2e9, max_loss=wanted, **how)
     assert found.atpp > 300

@@ -206,7 +206,7 @@ class Limits:
     relative: bool = as_in("plan.relative", "--relative/--absolute", default=True)
     atpp: float | None = as_in("plan.atpp", metavar="ATPP")
     confidence: float = as_in("plan.confidence", default=parsing.CONFIDENCE)
-    replay: parsing.Ratios = as_in("plan.replay_grid", metavar="RATIO,...")
+    replay: parsing.Ratios = as_in("plan.replay", metavar="RATIO,...")
 
     def check(self) -> None:
         """Refuse options beside --example; without it, name those that a plan needs."""
@@ -227,7 +227,7 @@ class Limits:
     def planned(self, seed: int, **accepted: Any) -> "tuple[bl.Plan, bl.LossTable | None]":
         """The plan, and the rows of the target, which the example has none of."""
         search: dict[str, Any] = {"confidence": self.confidence, "seed": seed}
-        search |= {"replay_grid": self.replay or None}
+        search |= {"replay": self.replay or None}
         if self.example is not None:
             search |= {"max_loss": self.max_loss, "max_forgetting": self.max_forgetting}
             return bl.plan_example(**search, **accepted), None

@@ -101,8 +101,6 @@ def limits(text: str, option: str) -> dict[str, Any]:
     needed = LIMITS[1:3] if "base" in values else LIMITS[:3]  # a base has its own params
     if lacking := [name for name in needed if name not in values]:
         raise BayeslawError(f"{option} lacks {', '.join(lacking)}; write it as {PLAN!r}.")
-    if "replay" in values:
-        values["replay_grid"] = [values.pop("replay")]
     return values
 
 

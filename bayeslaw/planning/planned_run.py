@@ -110,7 +110,7 @@ def check_fits(target: Fit, source: Fit, ratios: Floats, *, repeated: bool) -> N
             why = "does not know replay, so no ratio can be planned: fit one that does, such as"
             why = f"{why} form1n" if only == 1 else f"was fitted to replay {only:g} alone"
             raise BayeslawError(
-                f"the law {law.name} {why}, or fix replay_grid=[{only:g}] (--replay {only:g})."
+                f"the law {law.name} {why}, or fix replay=[{only:g}] (--replay {only:g})."
             )
 
 

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.common.errors import BayeslawError, TableError
+from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.progress import step
 from bayeslaw.inference.pools import Fit
@@ -59,9 +59,8 @@ def plan(
     unique_tokens: float | None = None,
     confidence: float = 0.9,
     relative: bool = True,
-    replay_grid: Sequence[float] | Floats | None = None,
+    replay: float | Sequence[float] | Floats | None = None,
     seed: int = 0,
-    **no_argument: Never,
 ) -> Plan:
     """Smallest budget that meets target and forgetting limits with stated probability.
 
@@ -108,7 +107,7 @@ def plan(
         Probability with which all limits must hold.
     relative : bool
         Whether `max_forgetting` is relative to the baseline.
-    replay_grid : sequence of float, optional
+    replay : float or sequence of float, optional
         Replay ratios of the lattice, between which it is refined. A single value fixes r; laws
         without replay need 1. By default 34 over the ratios that both fits have rows of: a search
         beyond them picks those whose losses happen to be forecast too low.
@@ -144,12 +143,9 @@ def plan(
     >>> round(found.atpp, 1), round(found.replay, 2)
     (8.9, 0.34)
     """
-    for name in [*no_argument]:  # such as one that only the command line has
-        meant = "; ratios are replay_grid=[0.3]" if name == "replay" else ""
-        raise BayeslawError(f"plan has no argument {name!r}{meant}; see help(bayeslaw.plan).")
     fits = {"target": target, "source": source}
     both = [target, source]
-    ratios = fitted_ratios(both) if replay_grid is None else replay_ratios(replay_grid)
+    ratios = fitted_ratios(both) if replay is None else replay_ratios(replay)
     limits = {"max_loss": max_loss, "max_forgetting": max_forgetting}
     check_limits(limits, atpp, confidence, relative=relative)
     run, base_words = run_of(both, params, ptpp, base, unique_tokens, seed)
@@ -202,7 +198,7 @@ def plan(
         deterministic=_deterministic(problem),
         held_out=held_out,
         error=error,
-        outside=outside + (_at_end(ratios, shown.replay) if replay_grid is None else ()),
+        outside=outside + (_at_end(ratios, shown.replay) if replay is None else ()),
         data=common_ranges(both),
         unconverged=unconverged,
         synthetic=any(is_synthetic(fit.table) for fit in both),
@@ -223,7 +219,7 @@ def _at_end(ratios: Floats, ratio: float) -> tuple[str, ...]:
     """What to do about a plan at an end of the fitted ratios."""
     for name, end in (("least", ratios[0]), ("greatest", ratios[-1])):
         if np.isclose(ratio, end) and LEAST_RATIO < end < 1 - LEAST_RATIO:
-            how = "replay_grid= (--replay) searches beyond"
+            how = "replay= (--replay) searches beyond"
             return (f"the plan has the {name} fitted replay ratio; {how}.",)
     return ()
 

@@ -25,7 +25,7 @@ SHOWN |= {"held": "P(both) of this plan"}
 """Heads of the columns of a choice."""
 
 
-def replay_ratios(replay: Sequence[float] | Floats) -> Floats:
+def replay_ratios(replay: float | Sequence[float] | Floats) -> Floats:
     ratios = np.unique(np.asarray(replay, float))
     if not len(ratios) or not ((ratios >= 0) & (ratios <= 1)).all():
         raise BayeslawError("replay ratios lie in [0, 1]; give at least one, as fractions.")

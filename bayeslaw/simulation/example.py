@@ -87,7 +87,7 @@ def plan_example(
     max_loss: float | None = None,
     max_forgetting: float | None = None,
     confidence: float = 0.9,
-    replay_grid: Sequence[float] | Floats | None = None,
+    replay: float | Sequence[float] | Floats | None = None,
     discrepancy: str = "none",
     seed: int = 0,
     **settings: Any,
@@ -104,7 +104,7 @@ def plan_example(
         default the paper's, 1.8 and .02.
     confidence : float
         Probability with which both limits must hold.
-    replay_grid : sequence of float, optional
+    replay : float or sequence of float, optional
         Replay ratios to search; see `bayeslaw.plan`.
     discrepancy : str
         Of the fits; by default none, since the laws are exact in this world.
@@ -128,8 +128,8 @@ def plan_example(
     }
     # Before the fits, which take half a minute.
     check_limits(limits, None, confidence, relative=True)
-    if replay_grid is not None:
-        replay_ratios(replay_grid)
+    if replay is not None:
+        replay_ratios(replay)
     accepted = {name: settings.pop(name, False) for name in ("unconverged", "beyond_evidence")}
     # With the default target_accept, a few trajectories of the source law diverge.
     settings = {"target_accept": 0.995} | settings | {"discrepancy": discrepancy, "seed": seed}
@@ -137,7 +137,7 @@ def plan_example(
     for domain in (world.target, world.source):
         table, _ = world.table(domain, seed=seed).split(train, "ptpp == 279", world.anchors)
         fits.append(fit(world.laws[domain], table, **settings).accepted(**accepted))
-    asked = {**world.limits, **limits, "confidence": confidence, "replay_grid": replay_grid}
+    asked = {**world.limits, **limits, "confidence": confidence, "replay": replay}
     target, source = fits
     return plan_in_world(world, target, source, **asked, seed=seed)
 
