@@ -64,7 +64,7 @@ def measured(
     for name in POOLS.get(law, (law,)):
         key = name, way, train.sha256  # splits that differ in their test rows share a fit
         if key not in FITS:
-            settings = POSTERIORS[way] | {"draws": draws, "retry": draws is None}
+            settings = POSTERIORS[way] | {"draws": draws, "retry": None if draws is None else False}
             start = time.process_time()
             FITS[key] = bl.fit(name, train, **settings), time.process_time() - start
         fits[name], seconds = FITS[key]

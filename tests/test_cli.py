@@ -219,6 +219,8 @@ MISTAKES = {
     "backtest delphi.csv": {
         "--law chinchilla --figure b.doc": "must end in .png or",
         "--law chinchilla --cuts many": "--cuts: cannot read",
+        "--law chinchilla --rivals from_base": "from_base",
+        "--law chinchilla --rivals none,hoffman": "unknown law 'hoffman'",
     },
     "compare delphi.csv": {
         "--train 'scale < 1e20' --laws ,": "--laws names no law",

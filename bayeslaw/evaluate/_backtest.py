@@ -5,11 +5,12 @@ their measured losses. The distance of a row is how far it lies beyond the cut, 
 """
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -19,9 +20,10 @@ from bayeslaw.common.errors import BayeslawError, TableError, unknown
 from bayeslaw.common.files import results
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.evaluate.scores import crps
-from bayeslaw.inference.fitting import fit, fit_pool
+from bayeslaw.inference.fitting import fit, fit_pool, specify
 from bayeslaw.inference.forecast import BAND_LEVELS
 from bayeslaw.inference.pools import member_laws
+from bayeslaw.inference.sampling import FitSettings, make_settings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.reading import read_frame, write_frame
@@ -262,6 +264,8 @@ def backtest(
     models: dict[str, dict[str, Any]] = {name: {}} | {k: dict(v) for k, v in (rivals or {}).items()}
     laws_of_models = [rival.get("law", law) for rival in models.values()]
     laws = [load_law(one) for name in laws_of_models for one in member_laws(name) or [name]]
+    for rival in models.values():
+        _check_settings(settings | rival, law, table, seed)
     at = choose_cuts(table, value, laws) if cuts is None else [float(cut) for cut in cuts]
     for cut in at:
         if not value.min() <= cut < value.max():
@@ -274,6 +278,19 @@ def backtest(
     ]
     rows = results(calls, jobs, "fits and forecasts", progress)
     return Backtest(pd.concat(rows, ignore_index=True), along, tuple(models), table.name)
+
+
+def _check_settings(
+    settings: Mapping[str, Any], law: str | Law, table: LossTable, seed: int
+) -> None:
+    """Raise what a fit of a model would raise of its settings, before any model is fitted."""
+    arguments = dict(settings)
+    asked = arguments.pop("law", law)
+    chosen = make_settings(cast(FitSettings, arguments), seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the fits say the same
+        for name in member_laws(asked) or [asked]:
+            specify(name, table, chosen)
 
 
 def check_cut(table: LossTable, before: pd.Series, laws: Sequence[Law]) -> None:
