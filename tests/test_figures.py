@@ -14,7 +14,7 @@ import bayeslaw as bl
 from bayeslaw import NotConverged, TableError, fit_huber, from_frame, grid, plots
 from bayeslaw.plots.style import COLOURS, LINES, MARKERS, axes, log_axis
 from tests.recorded import data_of, differences, plan, recorded
-from tests.support import delphi, paper_rows, refused, saved, small
+from tests.support import CHINCHILLA, delphi, paper_rows, refused, saved, small
 
 SHORT = "delphi_chinchilla"
 
@@ -154,6 +154,17 @@ def test_an_overview_says_in_what_runs_of_one_size_differ_and_leads_to_a_single_
     median = float(fit.forecast(run).median[0])
     ends = [line.get_xydata()[-1] for line in figure.axes[1].lines if len(line.get_xdata()) > 2]
     assert any(np.allclose(end, [1e10, median], rtol=1e-3) for end in ends)
+
+
+def test_an_overview_draws_fitted_rows_as_fitted_runs():
+    fit = saved("plain")
+    new = bl.simulate("chinchilla", CHINCHILLA, grid(params=6e9, tokens=[1e11, 2e11]), sigma=0.002)
+    both = from_frame(pd.concat([fit.table.frame, new.frame], ignore_index=True))
+    shown = [
+        [line.get_xdata().tolist() for line in plots.overview(fit, rows).axes[1].lines]
+        for rows in (new, both)
+    ]
+    assert shown[0] == shown[1]
 
 
 def test_projections_are_hatched_and_extrapolations_are_not():

@@ -320,11 +320,12 @@ def overview(fit: Posterior | Pool, rows: Rows | pd.DataFrame, *, seed: int = 0)
     runs have their median, 50 and 90 % bands, and a diamond where the loss was measured, crossed
     if it lies outside the 90 % band. Compute is 6 N D in FLOPs. A line leads to a single run, and a
     title names other covariates in which runs of one size differ. Grey is beyond the fitted runs.
-    `rows` and `seed` are as for `forecast`.
+    `rows` and `seed` are as for `forecast`; rows that were fitted are fitted runs.
     """
     valid = rows_of(rows, "grid", fit.columns).frame
     predictive = fit.accepted(beyond_evidence=True).forecast(valid, seed=seed)
-    forecast = _with_compute(predictive.to_frame((0.5, 0.9)))
+    # A fitted row is a fitted run; if all are, they are what was asked for.
+    forecast = _with_compute(predictive.held_out.to_frame((0.5, 0.9)))
     train = _with_compute(fit.table.measured)
     same = [*dict.fromkeys(["params", *(c for c in fit.columns if c != "tokens")])]
     curves = _law_curves(fit, train, same, seed)
