@@ -338,14 +338,9 @@ def undertuned(options: Namespace) -> Jobs:
 
 PARTS = (0.1, 0.25, 0.5)
 ENDS = ("cosine_72000", "cosine_24000", "wsd_20000_24000", "wsdld_20000_24000")
-RUNNING = [
-    ("new size", "plateau"),
-    ("same size", "plateau"),
-    ("new size", "early"),
-    ("new size", "all"),
-]
-"""Sizes of the finished runs, and rows of curves that are fitted."""
-RUNNING_KEY = ["finished", "rows", "size", "schedule", "part", "way"]
+FINISHED = ("new size", "same size")
+"""Sizes of the finished runs, against that of the running one."""
+RUNNING_KEY = ["finished", "size", "schedule", "part", "way"]
 
 
 @cache
@@ -359,13 +354,11 @@ def loss_curves() -> pd.DataFrame:
     return frame.assign(tokens=frame["step"], plateau=plateau, trunk=trunk)
 
 
-def used(frame: pd.DataFrame, rows: str) -> pd.DataFrame:
+def used(frame: pd.DataFrame) -> pd.DataFrame:
     """Rows of curves to fit: one in .2 e-folds of D, and checkpoints of two runs once."""
-    frame = frame[(frame["annealed"] == 0) & (frame["step"] >= (2e3 if rows == "early" else 5e3))]
+    frame = frame[(frame["annealed"] == 0) & (frame["step"] >= 5e3)]
     run = frame["trunk"].where(frame["cosine"] | frame["plateau"], frame["run"])
-    found = frame.assign(run=run)[frame["plateau"] | (rows == "all")].drop_duplicates(
-        ["run", "step"]
-    )
+    found = frame.assign(run=run)[frame["plateau"]].drop_duplicates(["run", "step"])
     found["place"] = (np.log(found["tokens"] / 5e3) // 0.2).astype(int)
     return found.drop_duplicates(["run", "place"])
 
@@ -390,7 +383,7 @@ def rivals(finished: str) -> pd.DataFrame:
         curve = frame[(frame["run"] == end["run"]) & (frame["step"] <= part * end["step"])]
         ways = {"curve": power_law(curve, end["tokens"]), "last": np.log(curve["loss"].iloc[-1])}
         case = {"size": end["params"], "schedule": end["schedule"], "part": part}
-        case |= {"trunk": end["trunk"], "finished": finished, "rows": "any"}
+        case |= {"trunk": end["trunk"], "finished": finished}
         found += [case | {"way": w, "error": v - np.log(end["loss"])} for w, v in ways.items()]
     rows = pd.DataFrame(found)
     law, group = rows[rows["way"] == "curve"], "size" if finished == "new size" else "trunk"
@@ -402,10 +395,10 @@ def rivals(finished: str) -> pd.DataFrame:
 
 def by_part(rows: pd.DataFrame) -> Tables:
     """Means by what is fitted, and the part of the running run that is known."""
-    rows = pd.concat([rows, *(rivals(finished) for finished in ("new size", "same size"))])
+    rows = pd.concat([rows, *(rivals(finished) for finished in FINISHED)])
     rows["absolute"] = rows["error"].abs()
     rows["crps"] = rows["crps"].fillna(rows["absolute"])
-    groups = rows.groupby(["finished", "rows", "way", "part"])
+    groups = rows.groupby(["finished", "way", "part"])
     scores = ["coverage_50", "coverage_90", "width_90", "crps", "error", "absolute"]
     return {"means": groups[scores].mean().assign(ends=groups.size())}
 
@@ -429,17 +422,17 @@ def running(options: Namespace) -> Jobs:
         found = scored(fits[index], table)
         return {"own": own, "error": found["bias_log"]} | found
 
-    for (finished, rows), size, group in product(RUNNING, sizes, (ENDS[:1], ENDS[1:2], ENDS[2:])):
+    for finished, size, group in product(FINISHED, sizes, (ENDS[:1], ENDS[1:2], ENDS[2:])):
         tests = ends[(ends["params"] == size) & ends["schedule"].isin(group)]
         same = frame["params"] == size
         out = frame.index[same if finished == "new size" else frame["trunk"].isin(tests["trunk"])]
-        others = pd.concat([t[~t.index.isin(out)] for t in (used(frame, rows), labelled)])
+        others = pd.concat([t[~t.index.isin(out)] for t in (used(frame), labelled)])
         for part, (i, schedule) in product((0.0, *PARTS), enumerate(group)):
             seen = same & (frame["step"] <= part * tests["step"].max())
             seen &= frame["run"] == tests["run"].iloc[0]
-            own = used(frame[seen], rows).assign(run="running")
+            own = used(frame[seen]).assign(run="running")
             way = "running" if part else "others"
-            key = dict(zip(RUNNING_KEY, (finished, rows, size, schedule, part, way), strict=True))
+            key = dict(zip(RUNNING_KEY, (finished, size, schedule, part, way), strict=True))
             yield key, partial(job, pd.concat([others, own]), len(own), tests.iloc[[i]])
 
 
