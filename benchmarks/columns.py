@@ -327,7 +327,7 @@ def undertuned(options: Namespace) -> Jobs:
             cases.append(
                 (name, kind, law, bl.from_frame(table.reset_index(drop=True), name), outside)
             )
-    settings = {"seed": 0} | options.settings
+    settings = {"seed": 0, "draws": 500, "retry": False} | options.settings
     for (name, kind, law, train, test), method in product(cases, methods):
         if (kind, method) != ("best", "skewed"):
             key = {"table": name, "rows": kind, "method": method}

@@ -346,8 +346,8 @@ def runs(options: Namespace) -> Jobs:
         about |= {f"{name}_decades": np.ptp(values) for name, values in own.items()}
 
         def job(few: bl.LossTable = few, test: bl.LossTable = test, about: dict = about) -> Rows:
-            fit = bl.fit(LAW, few, **{"seed": options.seed} | options.settings)
-            rows = placed(fit, test, (50, 90))
+            settings = {"draws": 500, "retry": False, "seed": options.seed} | options.settings
+            rows = placed(bl.fit(LAW, few, **settings), test, (50, 90))
             rows = rows.drop(columns=["position", "beyond_params", "beyond_tokens", "width_50"])
             return rows.assign(**about).round(4)
 
