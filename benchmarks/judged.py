@@ -25,13 +25,10 @@ def by_verdict(rows: pd.DataFrame) -> Tables:
     fits = rows[rows["gate"] == "passed"]
     groups = fits.groupby(["law", "way", "level"])["coverage_90"]
     found = groups.agg(splits="size", held=lambda c: (c >= HELD).sum(), mean="mean", least="min")
-    of_rows = fits[fits["own pairs"] > 0].groupby(["law", "way"])
-    within = of_rows["own products"].sum() / of_rows["own pairs"].sum()
     failed = (rows["gate"] != "passed").groupby([rows["law"], rows["way"]])
     return {
         "verdict of fits that pass the convergence check": found,
         "fits that fail it": failed.agg(["sum", "size"]),
-        "correlation within groups, of rows inside": (within / (0.9 * 0.1)).to_frame("rho"),
     }
 
 
@@ -50,12 +47,6 @@ def judged(
     row |= {part.name: part.level for part in found.parts}
     row["decades"] = found["extrapolation"].frame["decades"].max()
     row |= {f"own {name}": own.facts.get(name) for name in ("held", "independent", "p", "gate")}
-    row |= {"own products": 0.0, "own pairs": 0}
-    if len(own.frame):
-        for _, inside in own.frame.groupby("group")["inside_90"]:
-            off = inside.to_numpy(float) - 0.9
-            row["own products"] += (off.sum() ** 2 - (off**2).sum()) / 2
-            row["own pairs"] += len(off) * (len(off) - 1) // 2
     return row
 
 

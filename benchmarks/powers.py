@@ -1,20 +1,17 @@
-"""Two questions of SCALE-CERT: sums of powers as truths, and the span of scales as a warning.
+"""A question of SCALE-CERT: sums of powers as truths.
 
 The truths are E + sum of a D^-b with positive a. Three of them, their nine runs and their noise are
 those of its benchmark (github.com/jingxuxie/scaling-law-extrapolation); others are drawn.
 """
 
 from argparse import Namespace
-from itertools import chain
 
 import numpy as np
 import pandas as pd
 
 import bayeslaw as bl
-from bayeslaw.checks.findings import SEVERITIES
 from benchmarks.methods import POSTERIORS, by_row
-from benchmarks.runner import FOLDER, Jobs, Rows, Tables, experiment
-from benchmarks.splits import benched, shipped
+from benchmarks.runner import Jobs, Rows, Tables, experiment
 
 PUBLISHED = {
     "one power": (0.2, [0.55], [0.15]),
@@ -63,36 +60,3 @@ def powers(options: Namespace) -> Jobs:
             return rows.assign(decades=BEYOND, runs=count, gate=gate)
 
         yield {"truth": truth, "seed": seed, "way": way}, job
-
-
-def warnings_compared(rows: pd.DataFrame) -> Tables:
-    """How often a split whose band failed looks worse than one whose band held, by each number."""
-    found = pd.read_csv(FOLDER / "verdicts.csv").merge(rows, on="table")
-    found["held out"] = found["held out"].replace("refuse", "caution")  # as `check` does since
-    parts = found.columns[found.isin(SEVERITIES).any()].drop("convergence")
-    found["verdict"] = found[parts].apply(lambda c: c.map(SEVERITIES.index, "ignore")).max(axis=1)
-    scores = found[["verdict", "decades", "ratio", "bound"]].assign(span=-found["span"])
-    failed, plain = found["coverage_90"] < 0.8, found["way"] == "plain"
-
-    def area(chosen: pd.Series) -> pd.Series:
-        bad, good = scores[failed & chosen], scores[~failed & chosen]
-        pairs = bad.merge(good, how="cross", suffixes=("", "_held"))
-        above = {n: np.sign(pairs[n] - pairs[f"{n}_held"]).mean() / 2 + 0.5 for n in scores}
-        return pd.Series({"splits": len(bad) + len(good), "failed": len(bad)} | above)
-
-    return {"area": pd.DataFrame({"discrepancy": area(~plain), "none": area(plain)}).T}
-
-
-@experiment(warnings_compared, bench=None)
-def spans(options: Namespace) -> Jobs:
-    """Span of the fitted scales, as SCALE-CERT has it, against failures in verdicts.csv."""
-    for name, _, train, test, _ in chain(shipped(), benched(options.bench)):
-
-        def job(train: bl.LossTable = train, test: bl.LossTable = test) -> Rows:
-            old, new = (np.log(f["params"] * f["tokens"]) for f in (train.frame, test.frame))
-            old = old[np.isfinite(old)]  # a base has no tokens
-            span = ((old - old.mean()) ** 4).mean() ** 0.25
-            ratio = (new - old.mean()).abs().mean() / span
-            return {"span": span, "ratio": ratio, "bound": ratio**2 / len(old) ** 0.5}
-
-        yield {"table": name}, job
