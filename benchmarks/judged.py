@@ -82,7 +82,6 @@ def one_seed(options: Namespace) -> Jobs:
         parts = {
             "two budgets": (two, f"ptpp == {last} and {larger}"),
             "and small sizes": (small, f"ptpp == {last} and {larger}"),
-            "size": (f"params < {sizes[-1]}", f"params == {sizes[-1]}"),
             "corner": (
                 f"not (params == {sizes[-1]} and ptpp == {last})",
                 f"params == {sizes[-1]} and ptpp == {last}",
@@ -90,9 +89,8 @@ def one_seed(options: Namespace) -> Jobs:
         }
         for (part, queries), way in product(parts.items(), ("default", "fitted")):
             train, test = table.split(*queries)
-            few = train.frame["params"].nunique() < 4
-            named = {"effects": "base,run" if few else "size,base,run"}
-            settings = (named if way == "fitted" else {}) | options.settings
+            named = {"effects": "size,base,run"} if way == "fitted" else {}
+            settings = named | options.settings
 
             def job(
                 train: bl.LossTable = train, test: bl.LossTable = test, settings: dict = settings
