@@ -379,3 +379,7 @@ def test_effects_that_explain_what_the_law_should_are_refused():
     assert found.level == "refuse"
     assert "without them the law misses the fitted rows by 18 % on average" in found.words[0]
     assert "effects" not in bl.check(saved("plain")).frames
+    runs = replace(fit, spec=replace(fit.spec, effects=()))  # errors are correlated in runs
+    found = bl.check(with_losses(runs, 1.2 * runs.table.loss))["effects"]
+    assert found.level == "refuse"
+    assert found.words[0].startswith("Errors within runs explain what the law should explain")

@@ -302,14 +302,16 @@ def judge_convergence(fit: Posterior) -> Finding:
 
 
 def judge_effects(fit: Posterior) -> Finding | None:
-    """Whether random effects explain what the law should explain."""
+    """Whether random effects, or errors within runs, explain what the law should explain."""
     levels = fit.spec.fitted_effects
-    if not levels:
+    if not levels and fit.spec.errors == "independent":
         return None
     words = overruled(fit, huber_losses(fit.law.without_discrepancy, fit.table))
     sds = {name: float(fit.draws[f"tau_{name}"].median()) for name in levels}
     if words:
         return Finding("effects", "refuse", (words,), facts={"sd": sds})
+    if not levels:
+        return None
     names = [f"{100 * sd:.2g} % ({name})" for name, sd in sds.items()]
     text = f"Standard deviation of the random effects: {listed(names)}."
     return Finding("effects", "ok", (text,), facts={"sd": sds})

@@ -94,7 +94,7 @@ def unit_likelihood(fit: FittedLaw, unit: Ints) -> tuple[Floats, dict[str, Bools
 
 
 def overruled(fit: FittedLaw, huber: Floats | None) -> str:
-    """How random effects explain what the law should explain, in words; empty if they do not.
+    """How effects, or errors within runs, explain what the law should, in words; empty if not.
 
     `huber` are log losses of a Huber fit of the law to the training rows, shape (rows,), if there
     are enough rows for one. A law with its discrepancy follows the rows at least as closely, unless
@@ -122,9 +122,12 @@ def overruled(fit: FittedLaw, huber: Floats | None) -> str:
             )
     if not said:
         return ""
+    what, mend = "Random effects", argument("effects", "none")
+    if not fit.spec.fitted_effects:
+        what, mend = "Errors within runs", argument("errors", "independent")
     return (
-        f"Random effects explain what the law should explain: {' and '.join(said)}. Forecasts of "
-        f"other rows may be far off: fit with {argument('effects', 'none')}, or with another law."
+        f"{what} explain what the law should explain: {' and '.join(said)}. Forecasts of other "
+        f"rows may be far off: fit with {mend}, or with another law."
     )
 
 
