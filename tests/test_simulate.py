@@ -179,7 +179,7 @@ def envelope(law="chinchilla", simulations=40, **settings):
     return found.envelope(level=0.999)
 
 
-@pytest.mark.filterwarnings("ignore:.* errors that are correlated in runs")
+@pytest.mark.filterwarnings("ignore:.* can take the place of the law's term")
 @pytest.mark.slow
 @object_mode
 @pytest.mark.filterwarnings("ignore:.*NUTS.*")
