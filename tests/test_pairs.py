@@ -91,6 +91,18 @@ def groups() -> Case:
     return Case(fit, rows, twin, as_text(rows))
 
 
+@option
+def drawn() -> Case:
+    """A run of each size, whose effects are not fitted; the labels of its twin are numbers."""
+    frame = small().frame
+    sizes = frame["params"].rank(method="dense").astype(int)
+    fit = short("chinchilla", frame.assign(run=sizes.astype(str)))
+    twin = short("chinchilla", frame.assign(run=sizes))
+    assert fit.spec.drawn == ("run",)
+    rows = AHEAD.assign(run=["1", "8", "9", "9"])
+    return Case(fit, rows, twin, rows.assign(run=rows["run"].astype(int)))
+
+
 def as_text(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with labels as text, and None where one is missing."""
     numbers = frame[["base", "run"]].apply(pd.to_numeric).astype("Int64")
@@ -456,7 +468,7 @@ def test_a_saved_fit_is_the_one_that_was_made(name, tmp_path):
             np.testing.assert_array_equal(values, two.stats[name])
         for attribute in ("at", "convergence", "settings"):
             assert getattr(one, attribute) == getattr(two, attribute), attribute
-        for attribute in ("identity", "arguments", "effects", "errors", "new_sizes"):
+        for attribute in ("identity", "arguments", "effects", "drawn", "errors", "new_sizes"):
             assert getattr(one.spec, attribute) == getattr(two.spec, attribute), attribute
         assert {**one.spec.priors} == {**two.spec.priors}
         for attribute in ("frame", "baselines"):
@@ -487,7 +499,7 @@ def members(fit: Any) -> list[bl.Posterior]:
 
 
 NEED_LOSSES = ("loo", "check", "datatree")
-BARE = ("plain", "trend", "groups", "columns", "rates", "form1n", "transfer", "pool")
+BARE = ("plain", "trend", "groups", "drawn", "columns", "rates", "form1n", "transfer", "pool")
 
 
 @pytest.mark.parametrize(

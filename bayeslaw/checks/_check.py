@@ -85,7 +85,8 @@ def check(
         - `extrapolation`: distance of the rows beyond the training rows, which is not refused if
           rows beyond the evidence are `accepted`;
         - `convergence`: R-hat, effective sample sizes, divergences, E-BFMI;
-        - `effects`: whether random effects explain what the law should explain;
+        - `effects`: whether random effects, or errors within runs, explain what the law should
+          explain;
         - `directions`: combinations of parameters that the data do not determine;
         - `curvature`: whether the discrepancy is consistent with its prior;
         - `outliers`: runs, bases, sizes and rows far from the others, and the forecast without
