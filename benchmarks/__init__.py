@@ -7,6 +7,7 @@ from benchmarks import (  # noqa: F401
     held_out,
     huber,
     judged,
+    measured,
     pictures,
     plans,
     powers,
