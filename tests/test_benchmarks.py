@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw as bl
-from benchmarks import EXPERIMENTS, held_out
+from benchmarks import EXPERIMENTS, held_out, methods
 from benchmarks.runner import Experiment
 from benchmarks.splits import DATA, adapted, ratios
 from tests.support import ROOT, slow
@@ -121,11 +121,56 @@ def test_scores_are_means_over_the_rows_that_have_them():
     assert compared == pytest.approx(wanted)
 
 
+SIZES, TOKENS = np.meshgrid([1e8, 3e8, 1e9, 3e9], [2e9, 6e9, 2e10, 6e10])
+SIZES, TOKENS = SIZES.ravel(), TOKENS.ravel()
+LOSSES = {
+    methods.additive_law: lambda n, d: 1.7 + 400 / n**0.34 + 500 / d**0.29,
+    methods.coupled_law: lambda n, d: 1.5 + (900 / n**0.4 + 1500 / d**0.37) ** 0.7,
+    methods.product_law: lambda n, d: 1.6 + 250 / (n**0.11 * d**0.14),
+}
+"""The three laws by hand, each with parameters that their fit has to find."""
+
+
+@pytest.mark.parametrize("law", LOSSES, ids=lambda law: law.__name__)
+def test_a_power_law_of_the_bootstrap_is_recovered_from_exact_losses(law):
+    """Within its rows and, from the parameters that were found, three times beyond them."""
+    middle = np.log([SIZES, TOKENS]).mean(axis=1)
+    log_loss = np.log(LOSSES[law](SIZES, TOKENS))
+    starts = methods.starting_values(log_loss)
+    points = np.log(np.column_stack([SIZES, TOKENS])) - middle
+    found = methods.fit_power_law(law, points, log_loss, starts, starts[0])
+    np.testing.assert_allclose(law(found, points), log_loss, atol=2e-4)
+    beyond = np.array([[1e10, 2e11], [1e10, 2e9], [1e8, 2e11]])
+    wanted = np.log(LOSSES[law](*beyond.T))
+    np.testing.assert_allclose(law(found, np.log(beyond) - middle), wanted, atol=4e-3)
+
+
+def test_bands_of_the_bootstrap_are_of_new_measured_losses(monkeypatch):
+    """At 48 fitted rows of the true law alone they are the noise and little more."""
+    monkeypatch.setattr(methods, "POWER_LAWS", (methods.additive_law,))
+    rng, sigma = np.random.default_rng(3), 0.01
+    frame = pd.DataFrame({"params": np.tile(SIZES, 3), "tokens": np.tile(TOKENS, 3)})
+    losses = LOSSES[methods.additive_law](frame["params"], frame["tokens"])
+    train, test = (
+        bl.from_frame(frame.assign(loss=losses * np.exp(sigma * rng.standard_normal(48))), "world")
+        for _ in range(2)
+    )
+    draws = methods.three_laws(train, test, 100)
+    assert draws.shape == (100, 48)
+    # The variance of Student-t noise is dof / (dof - 2) times its squared scale.
+    noise = sigma * np.sqrt(methods.NOISE_DOF / (methods.NOISE_DOF - 2))
+    assert np.log(draws).std(axis=0).mean() == pytest.approx(1.05 * noise, rel=0.1)
+    low, high = np.quantile(draws, [0.05, 0.95], axis=0)
+    assert 0.85 <= ((low <= test.loss) & (test.loss <= high)).mean() < 1
+    np.testing.assert_array_equal(draws, methods.three_laws(train, test, 100))
+
+
 WAYS = {
     "bayeslaw, default": "walk",
     'bayeslaw, `discrepancy="curvature"`': "curvature",
     "bayeslaw without drift of the exponents": "plain",
     "bootstrap of a Huber fit, coupled law": "kappa pairs",
+    "bootstrap of three power laws, seconds a split": "three laws",
     "simple-scaling-laws 0.2, law of Chinchilla": "peer",
     "the same, coupled law": "peer kappa",
 }
@@ -164,6 +209,7 @@ def test_tables_of_pages_are_what_their_rows_give(capsys, monkeypatch):
     page = (ROOT / "docs/results.md").read_text()
     head, *lines = page.split("and of each source.\n\n```text\n")[1].split("\n```")[0].splitlines()
     ways = {"curvature": "curvature", "none": "plain", "bootstrap, coupled": "kappa pairs"}
+    ways |= {"bootstrap, three laws": "three laws"}
     ways |= {"peer, separable": "peer", "peer, coupled": "peer kappa", "better peer": "better peer"}
     renamed = {"lower": "wins", "higher": "losses"}
     names = [renamed.get(name, name) for name in head.split()]
