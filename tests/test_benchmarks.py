@@ -163,6 +163,9 @@ def test_bands_of_the_bootstrap_are_of_new_measured_losses(monkeypatch):
     low, high = np.quantile(draws, [0.05, 0.95], axis=0)
     assert 0.85 <= ((low <= test.loss) & (test.loss <= high)).mean() < 1
     np.testing.assert_array_equal(draws, methods.three_laws(train, test, 100))
+    kept = methods.measured("chinchilla", "three laws", train, test, None, 100)
+    assert kept["test"].tolist() == [48]
+    assert kept["crps"].tolist() == [pytest.approx(methods.scores(draws, test)["crps"])]
 
 
 WAYS = {
