@@ -6,6 +6,7 @@ of itself. Tails of a scale mix slowly long after bands have settled.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -119,12 +120,30 @@ class Convergence:
         """Whether no more draws are needed."""
         return not self.missed
 
+    def worst(self, other: "Convergence") -> "Convergence":
+        """The diagnostics of draws of two posteriors that are used as one: each must pass."""
+        return Convergence(
+            rhat=_worse(max, self.rhat, other.rhat),
+            ess_bulk=_worse(min, self.ess_bulk, other.ess_bulk),
+            ess_tail=_worse(min, self.ess_tail, other.ess_tail),
+            divergences=self.divergences + other.divergences,
+            bfmi=_worse(min, self.bfmi, other.bfmi),
+            slow=tuple(dict.fromkeys((*self.slow, *other.slow))),
+            transitions=self.transitions + other.transitions,
+            scale_error=_worse(max, self.scale_error, other.scale_error),
+        )
+
     @property
     def note(self) -> Note:
         """The state as a note, of the level that it has."""
         if not self.ok:
             return Note(str(self), "refuse")
         return Note(str(self), "ok" if self.enough else "caution")
+
+
+def _worse(choose: Callable[[float, float], float], one: float, other: float) -> float:
+    """The larger or smaller of two numbers, or NaN, which passes no limit, if one is NaN."""
+    return math.nan if math.isnan(one) or math.isnan(other) else choose(one, other)
 
 
 def _down(value: float, decimals: int) -> float:

@@ -153,10 +153,12 @@ class Posterior(Showing, FittedLaw):
         spec, run = self.spec, self.settings
         # A discrepancy has no parameters where the law holds all that it would vary along.
         discrepancy = spec.discrepancy.words if self.law.discrepancy_parameters else "no"
+        alone = spec.discrepancy.exact if self.law.discrepancy_parameters else 0.0
         model = {
             f"{spec.likelihood.kind} likelihood": True,
             f"{self._prior} priors": True,
             f"{discrepancy} discrepancy": True,
+            f"the law alone in {100 * alone:.0f} % of draws": alone > 0,
             f"random effects of {' and '.join(spec.fitted_effects)}": spec.fitted_effects,
             f"effects of new {'s and '.join(spec.drawn)}s from the prior": spec.drawn,
             # Too few sizes to be fitted, so not among the effects of the spec.

@@ -33,6 +33,8 @@ class Discrepancy(ABC):
     size_effects: ClassVar[bool] = True  #: Whether ``effects="auto"`` adds those of model size.
     #: Priors of the standard deviations of random effects beside it, where the law states none.
     effect_priors: ClassVar[Mapping[str, Prior]] = {}
+    #: Probability that the law is exact after all, which the rows do not change; see `fit`.
+    exact: float = 0.0
 
     @abstractmethod
     def apply(self, law: Law) -> Law:
@@ -332,6 +334,9 @@ class FromBase(Adaptation):
     walk: float = 0.2
     bend: float = 0.0075
     rest: float = 0.0025
+    # What fits the rows a little better than the law often extrapolates worse: of 1/3, 2/5, 1/2
+    # and 3/5, it has the least CRPS on any two of three sweeps (docs/transfer.md).
+    exact: float = 1 / 3
     kind: ClassVar[str] = "from_base"
     words: ClassVar[str] = "polynomial of the core, walks along D/N and replay"
     products: ClassVar[str] = CORE

@@ -1,7 +1,7 @@
 """What is fitted: law, priors, noise, discrepancy, random effects."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -12,7 +12,12 @@ from bayeslaw.common.formatting import made, stated
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law, restored_law, stored_law
 from bayeslaw.laws.priors import NOISE, Prior, PriorLike, override, parse_priors
-from bayeslaw.model.discrepancy import DISCREPANCIES, Discrepancy, make_discrepancy
+from bayeslaw.model.discrepancy import (
+    DISCREPANCIES,
+    Discrepancy,
+    NoDiscrepancy,
+    make_discrepancy,
+)
 from bayeslaw.model.effects import DIMENSIONS, level
 from bayeslaw.model.noise import (
     LENGTH,
@@ -44,6 +49,14 @@ class Spec:
     def fitted_effects(self) -> tuple[str, ...]:
         """Levels whose random effects are fitted."""
         return tuple(name for name in self.effects if name not in self.drawn)
+
+    @property
+    def exact(self) -> "Spec":
+        """The same without the discrepancy: random effects and errors stay."""
+        gone = {*self.law.discrepancy_parameters}
+        kept = {name: prior for name, prior in self.priors.items() if name not in gone}
+        law = self.law.without_discrepancy
+        return replace(self, law=law, priors=kept, discrepancy=NoDiscrepancy())
 
     @cached_property
     def arguments(self) -> Document:
