@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -12,12 +13,16 @@ from hypothesis import strategies as st
 import bayeslaw as bl
 from bayeslaw import LawError, Prior, load_law
 from bayeslaw.common.files import models_dir
+from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitting import specify
 from bayeslaw.inference.sampling import make_settings
 from bayeslaw.laws.priors import NOISE
+from bayeslaw.model import prior
 from bayeslaw.model.discrepancy import Adaptation, Curvature, Trend, WalkingExponents
 from bayeslaw.model.spec import make_spec
-from tests.support import DESIGN, LAWS, saved, small, truth_of
+from bayeslaw.model.training import make_data
+from tests.make_data import short
+from tests.support import DESIGN, LAWS, saved, small, stages, truth_of
 
 
 def curved(law, value):
@@ -238,3 +243,56 @@ def test_steps_beyond_the_rows_are_of_the_prior_and_the_same_for_all_rows(name):
         assert new.shape[-1] > 3
         assert new.std() == pytest.approx(1, abs=0.1)
         assert abs(np.mean(new * others)) < 0.15
+
+
+@cache
+def mixed():
+    """A fit of the law `transfer` with its default discrepancy."""
+    return short("transfer", stages(), discrepancy="auto")
+
+
+def test_a_third_of_the_draws_are_of_the_law_alone():
+    fit, law = mixed(), mixed().law
+    exact = fit.stats["exact"].values
+    assert (exact.sum(axis=1) == round(exact.shape[1] / 3)).all()
+    alone = exact.ravel()
+    for name in law.discrepancy_parameters:
+        values = fit.values()[name][:, 0]
+        assert (values[alone] == 0).all()
+        assert (values[~alone] != 0).all()
+    # Also far beyond the rows, where the walks get new steps.
+    rows = bl.grid(params=[1e8, 1e11], ptpp=[15, 900], replay=[0.1, 0.9], tokens=[1e8, 1e13])
+    plain, x = law.without_discrepancy, fit.covariates(fit.rows(rows, "rows"))
+    x = {name: v[alone] if v.ndim > 1 else v for name, v in x.items()}  # bases that are not known
+    q = {name: values[alone] for name, values in fit.values().items()}
+    stated = plain.loss(plain.amounts(q, fit.at), x, fit.at)
+    np.testing.assert_allclose(fit.law_loss(fit.rows(rows, "rows"))[alone], stated, rtol=1e-12)
+
+
+def test_the_part_with_a_discrepancy_is_a_posterior_of_its_own():
+    fit = mixed()
+    part, alone = fit.deviating, fit.stats["exact"].values.ravel()
+    rows = bl.grid(params=[3e8, 1e9], ptpp=60, replay=0.1, tokens=2e9)  # of known bases
+    np.testing.assert_array_equal(part.latent(rows), fit.latent(rows)[~alone])
+    assert part.deviating is part
+    assert "the law alone in 33 % of draws" in fit.how()[0]
+
+
+def test_a_mixture_takes_the_worse_of_two_diagnostics():
+    good = Convergence(1.0, 900, 800, 0, 0.9, (), 1000)
+    for worse in ({"rhat": 1.5}, {"ess_tail": 10.0}, {"bfmi": 0.1}, {"rhat": math.nan}):
+        bad = replace(good, **worse)
+        assert bad.failures
+        for found in (good.worst(bad), bad.worst(good)):
+            assert found.failures == bad.failures
+    assert good.worst(replace(good, divergences=3)).divergences == 3
+
+
+def test_a_third_of_the_prior_is_the_law_alone():
+    spec = replace(mixed().spec, effects=())
+    data = make_data(spec, mixed().table)
+    drawn, _ = prior.draw(data, 2000, np.random.default_rng(0))
+    exact = drawn["walk_scale"][:, 0] == 0
+    assert exact.mean() == pytest.approx(1 / 3, abs=0.04)
+    assert (drawn["poly_NP"][exact] == 0).all()
+    assert (drawn["poly_NP"][~exact] != 0).all()

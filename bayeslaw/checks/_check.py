@@ -281,8 +281,8 @@ def judge_alone(fit: Posterior, table: LossTable | None, seed: int) -> list[Find
     findings = (
         judge_convergence(fit),
         judge_effects(fit),
-        judge_directions(fit, rows),
-        judge_curvature(fit, rows),
+        judge_directions(fit.deviating, rows),
+        judge_curvature(fit.deviating, rows),
         judge_left_out(fit, seed),
     )
     return [finding for finding in findings if finding]

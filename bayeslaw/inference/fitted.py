@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -73,6 +73,17 @@ class FittedLaw(BaseFit):
     def scalars(self) -> xr.Dataset:
         """The draws without vectors, such as random effects."""
         return self.draws.drop_dims(set(self.draws.dims) - {"chain", "draw"})
+
+    @cached_property
+    def deviating(self) -> Self:
+        """The posterior of the draws in which the law has its discrepancy: by default all."""
+        if "exact" not in self.stats or not (marks := self.stats["exact"].values).any():
+            return self
+        # Each chain has as many of them.
+        order = np.argsort(marks, axis=1, kind="stable")[:, : int((~marks[0]).sum())]
+        draws = xr.DataArray(order, dims=("chain", "draw"))
+        chains = xr.DataArray(np.arange(len(order)), dims="chain")
+        return replace(self, draws=self.draws.isel(chain=chains, draw=draws), stats=xr.Dataset())
 
     def values(self) -> dict[str, Floats]:
         """Draws of the coordinates and the noise, each (chains * draws, 1), chain by chain."""

@@ -73,7 +73,7 @@ def _digest(tree: xr.DataTree) -> str:
     return sha256.hexdigest()
 
 
-SHARED_STATS = ("diverging", "depth", "maxdepth_reached", "n_steps", "step_size")
+SHARED_STATS = ("diverging", "depth", "maxdepth_reached", "n_steps", "step_size", "exact")
 """Sampler statistics in a file without losses. Not the log posterior or the energy: each of their
 draws is an equation for the losses, and there are more draws than losses."""
 

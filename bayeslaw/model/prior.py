@@ -42,6 +42,10 @@ def draw(data: Data, count: int, rng: np.random.Generator) -> tuple[dict[str, Fl
     for walk in law.walks:
         assert walk.knots
         q[walk.steps] = rng.standard_normal((count, 1, len(walk.knots.positions)))
+    if spec.discrepancy.exact > 0:
+        exact = rng.random((count, 1)) < spec.discrepancy.exact
+        for name in law.discrepancy_parameters:  # among them the scales of the walks
+            q[name] = np.where(exact, 0.0, q[name])
     log_loss = np.log(law.loss(law.amounts(q, data.at), data.x, data.at))
     for level, labels in data.groups.items():
         effect = q[f"{level}_effect"] = q[f"tau_{level}"] * rng.standard_normal(
