@@ -7,7 +7,7 @@ as a whole (`bayeslaw.laws.deviations`).
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations_with_replacement
 from typing import ClassVar
 
@@ -25,16 +25,28 @@ from bayeslaw.laws.terms import SYMBOLS, Values, column_of, symbol_of
 from bayeslaw.tables.table import Rows
 
 
+@dataclass(frozen=True)
 class Discrepancy(ABC):
-    """A deviation of the true loss from a law; subclasses are frozen dataclasses."""
+    """A deviation of the true loss from a law; subclasses are frozen dataclasses.
+
+    Parameters
+    ----------
+    exact : float
+        Probability that the law is exact after all, from 0 to less than 1. The rows do not change
+        it: such a share of the draws are of a fit of the law alone, with its random effects.
+    """
+
+    exact: float = field(default=0.0, kw_only=True)
 
     kind: ClassVar[str] = ""  #: Its name.
     words: ClassVar[str] = ""  #: What it is, for reports.
     size_effects: ClassVar[bool] = True  #: Whether ``effects="auto"`` adds those of model size.
     #: Priors of the standard deviations of random effects beside it, where the law states none.
     effect_priors: ClassVar[Mapping[str, Prior]] = {}
-    #: Probability that the law is exact after all, which the rows do not change; see `fit`.
-    exact: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.exact < 1:
+            raise LawError(f"discrepancy {self.kind}: exact={self.exact:g} is not in [0, 1).")
 
     @abstractmethod
     def apply(self, law: Law) -> Law:
@@ -336,7 +348,7 @@ class FromBase(Adaptation):
     rest: float = 0.0025
     # What fits the rows a little better than the law often extrapolates worse: of 1/3, 2/5, 1/2
     # and 3/5, it has the least CRPS on any two of three sweeps (docs/transfer.md).
-    exact: float = 1 / 3
+    exact: float = field(default=1 / 3, kw_only=True)
     kind: ClassVar[str] = "from_base"
     words: ClassVar[str] = "polynomial of the core, walks along D/N and replay"
     products: ClassVar[str] = CORE
