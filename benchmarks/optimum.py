@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 import bayeslaw as bl
+from bayeslaw.derive.optimum import training_flops
 from benchmarks.runner import Jobs, Tables, experiment
 from benchmarks.splits import DATA
 
@@ -90,7 +91,8 @@ def summary(rows: pd.DataFrame) -> Tables:
     groups["budgets"] = beyond.groupby(beyond).count()
     errors = pd.DataFrame(groups).rename_axis("times the largest fitted budget").T
     sizes = ["params", "params_05", "params_95", "drift_params", "drift_05", "drift_95", "known"]
-    losses = ["loss", "loss_05", "loss_95", "forecast", "forecast_05", "forecast_95", "inside"]
+    losses = ["loss", "loss_05", "loss_95", "forecast", "forecast_05", "forecast_95"]
+    losses += ["inside", "least_05", "least_95"]
     key = ["table", "part", "flops"]
     return {
         "sizes": rows[[*key, *sizes, "tokens_per_param", "gate"]],
@@ -113,10 +115,12 @@ def optimum(options: Namespace) -> Jobs:
             found = bl.derive.compute_optimal(fit, budgets)
             frame = found.to_frame().set_index(["quantity", "flops"])
             params, loss = frame.loc["params"], frame.loc["loss"]
+            own = bl.derive.compute_optimal(fit, budgets, drift=True).to_frame()
+            least = own[own["quantity"] == "loss"]
             return pd.DataFrame(
                 {
                     "rows": len(table),
-                    "most_flops": 6 * (table.frame["params"] * table.frame["tokens"]).max(),
+                    "most_flops": float(training_flops(fit).max()),
                     "flops": budgets,
                     "known": [*known.values()],
                     "params": params["median"].to_numpy(),
@@ -133,6 +137,8 @@ def optimum(options: Namespace) -> Jobs:
                     "forecast": loss["drift_median"].to_numpy(),
                     "forecast_05": loss["drift_lower_90"].to_numpy(),
                     "forecast_95": loss["drift_upper_90"].to_numpy(),
+                    "least_05": least["lower_90"].to_numpy(),
+                    "least_95": least["upper_90"].to_numpy(),
                     "inside": loss["median"]
                     .between(loss["drift_lower_90"], loss["drift_upper_90"])
                     .to_numpy(),

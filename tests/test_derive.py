@@ -210,6 +210,8 @@ def test_a_rule_and_its_band_with_drift_in_words_and_numbers():
     assert "drift" not in str(plain)
     ends = derive.compute_optimal(known(**CHINCHILLA | {"alpha": [0.01, 0.9]}), 1e21).answers
     assert ends == ("Recommended for 1e+21 FLOPs: no size, since the best one is not determined.",)
+    (bound,) = derive.compute_optimal(PLAIN, 1e22, search=(500, 1e4)).answers
+    assert bound.endswith(": no size, since the best one lies at an end of the range searched.")
 
 
 def test_a_law_without_discrepancy_is_used_as_it_is():

@@ -220,7 +220,9 @@ class Derived(Showing):
         blocks += [Note(f"NOT CONVERGED: {text}", "refuse") for text in self.failures]
         evidence = judged(self.places)[1] or None
         document = {"numbers": frame.to_dict("records"), "notes": list(self.notes)}
-        document |= {"answers": list(self.answers), "evidence": evidence}
+        document |= {"evidence": evidence}
+        if self.answers:
+            document["answers"] = list(self.answers)
         title = TITLES.get(str(next(iter(self.draws.data_vars))), "")
         if self.with_drift is not None:
             title += ", of the law as stated"

@@ -59,7 +59,8 @@ WHY = (
     "law does."
 )
 WITH_DRIFT = (
-    "with drift: best split of the fit whose exponents drift, and its loss at the recommended split"
+    "with drift: best split of the fit whose exponents drift, and the loss that this fit forecasts "
+    "for the recommended split"
 )
 RATIO_STEP, WIDE_RATIO_STEP = 0.01, 0.05
 """Spacing of the lattice in log(D / N): for the best split, and for the least loss alone."""
@@ -358,13 +359,16 @@ def _recommended(found: Derived) -> tuple[str, ...]:
     """The recommended split of each budget, in words."""
     answers = []
     for case, flops in enumerate(found.cases["flops"]):
-        draws = found.draws.isel(case=case)
-        params, tokens, ratio = (
-            float(draws[name].median()) for name in ("params", "tokens", "tokens_per_param")
-        )
-        words = f"{count(params)} parameters, {count(tokens)} tokens ({ratio:.3g} per parameter)"
-        if not determined(*interval(draws["params"].values, 0.9)):
+        draws = {str(name): of.values[:, case] for name, of in found.draws.data_vars.items()}
+        sure = {name: determined(*interval(values, 0.9)) for name, values in draws.items()}
+        words = f"{count(np.median(draws['params']))} parameters, "
+        words += f"{count(np.median(draws['tokens']))} tokens"
+        if sure["tokens_per_param"]:
+            words += f" ({np.median(draws['tokens_per_param']):.3g} per parameter)"
+        if not sure["params"]:
             words = "no size, since the best one is not determined"
+        elif found.at_bound["params"][:, case].mean() >= 0.5:  # then the median is the bound
+            words = "no size, since the best one lies at an end of the range searched"
         answers.append(f"Recommended for {flops:.3g} FLOPs: {words}.")
     return tuple(answers)
 
