@@ -8,6 +8,7 @@ from benchmarks import (  # noqa: F401
     huber,
     judged,
     measured,
+    optimum,
     pictures,
     plans,
     powers,

@@ -115,7 +115,7 @@ COMMANDS = {
     "forecast of ten rows": "forecast fit.nc --grid",
     "check": "check fit.nc --rows ROWS --test",
     "derive": "derive fit.nc --flops 1e20,1e22",
-    "report": "report fit.nc --out report.html --rows ROWS --test",
+    "report": "report fit.nc --force --out report.html --rows ROWS --test",
     "plan": "plan --example paper",
     "plan of two fits": "plan --target french.nc --source english.nc --params 147816 --ptpp 279 "
     "--max-loss 1.6 --max-forgetting .15 --max-tokens 1.2e6",

@@ -60,6 +60,7 @@ COMMANDS = {
     "check refused": "check world_form3.nc --grid 'params=8.1e9 tokens=1e10 replay=.3 ptpp=279'",
     "derive": f"derive delphi_chinchilla.nc {OPEN} --flops 1e21,1e22 --loss 2.6,.1"
     " --at 'params=1e9 tokens=2e10' --levels .5,.9",
+    "derive drift": f"derive delphi_chinchilla.nc {OPEN} --flops 1e21,1e22 --drift --levels .5,.9",
     "derive two": f"derive delphi_chinchilla.nc {OPEN} --loss 2.6 --against delphi_chinchilla.nc",
     "recipes": f"recipes delphi_chinchilla.nc other.nc {OPEN} --flops 1e21,1e23",
     "recipes at": f"recipes delphi_chinchilla.nc other.nc {OPEN} --at 'params=1e9 tokens=1e10'",
@@ -82,9 +83,9 @@ NEEDS = {
 WRITTEN = {"init": {"first"}, "register": {"planned.json"}, "report": {"report.html"}}
 """Files that are not named by an option."""
 CODES = {"fit": 1, "check": 1, "check refused": 1}
-SAMPLED = ("fit", "backtest", "check", "check refused")
+SAMPLED = ("fit", "backtest", "check", "check refused", "derive")
 """Commands that sample: the numbers depend on the processor."""
-SEARCHED = ("plan", "plan infeasible", "derive", "derive two", "recipes")
+SEARCHED = ("plan", "plan infeasible", "derive drift", "derive two", "recipes")
 """Commands whose numbers are searched: equal within their Monte Carlo error."""
 LONG = ("fit map", "report", "recipes", "derive two")
 
@@ -231,6 +232,7 @@ MISTAKES = {
         "--loss 1.75": "add --beyond-evidence",
         "--against other.nc": "give --loss",
         "--figure d.png": "give --flops",
+        "--loss 2.2 --drift": "give --flops",
         "--search 1": "write it as 1,1000",
         "--at replay=.3": "--at needs params and tokens",
         "--flops 1e20 --at replay=.1,.3": "give one value of replay",

@@ -169,7 +169,6 @@ FITS = ("laws", "model", "huber", "inference")
 OF_PARAMETERS = {
     "checks/findings.py": "derivatives by parameters",
     "derive/derived.py": "exponents of single terms",
-    "derive/without_drift.py": "another law, nearest to the fitted one",
     "simulation/worlds.py": "true laws, without a fit",
 }
 

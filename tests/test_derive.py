@@ -1,6 +1,7 @@
 """Derived numbers against closed forms, formulas of the laws and brute force."""
 
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -13,8 +14,11 @@ import bayeslaw as bl
 from bayeslaw import derive
 from bayeslaw.derive.derived import derived
 from bayeslaw.derive.downstream import curves
+from bayeslaw.derive.law_as_stated import law_as_stated
 from bayeslaw.derive.optimum import Budgets
+from bayeslaw.inference.fitting import AS_STATED, spec_as_stated, specify
 from bayeslaw.inference.pools import pair_draws
+from bayeslaw.inference.sampling import make_settings
 from bayeslaw.model.spec import make_spec
 from bayeslaw.tables.hull import MEASURED_DECADES
 from tests.posteriors import GOOD, adapted, drawn
@@ -157,49 +161,124 @@ def test_walking_exponents_have_the_best_of_all_forecasts():
 
 
 @beyond
-def test_the_rule_is_that_of_the_nearest_law_with_constant_exponents():
-    """Against SciPy's least squares of each draw's losses, and the closed form of its optimum."""
-    few = replace(WALK, draws=WALK.draws.isel(draw=slice(0, None, 40)))
-    rows, flops = few.table.frame, [1e18, 1e21, 1e24]
-    n, d = (np.log(rows[c].to_numpy()) - few.at[c] for c in ("params", "tokens"))
-    found = derive.compute_optimal(few, flops, search=(1e-6, 1e9))
-    kappas = few.draws["kappa"].values.ravel()
-    for i, (losses, kappa) in enumerate(zip(few.law_loss(few.rows(rows)), kappas, strict=True)):
+def test_the_rule_is_that_of_the_law_fitted_without_discrepancy():
+    """Against SciPy's least squares of the log losses, and the closed form of its optimum."""
+    frame, flops = WALK.table.frame, [1e18, 1e21, 1e24]
+    n, d, log_loss = (np.log(frame[c].to_numpy()) for c in ("params", "tokens", "loss"))
 
-        def errors(place, losses=losses, kappa=kappa):
-            floor, a, alpha, b, beta = np.exp(place)
-            terms = a * np.exp(-alpha * n / kappa) + b * np.exp(-beta * d / kappa)
-            return np.log(floor + terms**kappa) - np.log(losses)
+    def errors(place):
+        e, a, b, alpha, beta = place
+        return np.logaddexp.reduce([0 * n + e, a - alpha * n, b - beta * d], axis=0) - log_loss
 
-        starts = [[0.5, -0.5, np.log(k), -0.5, np.log(k)] for k in (0.1, 0.3, 1.0)]
-        fits = [least_squares(errors, start, x_scale="jac", xtol=1e-12) for start in starts]
-        best = min(fits, key=lambda fit: fit.cost)
-        _, a, alpha, b, beta = np.exp(best.x)
-        log_nd = np.log(np.array(flops) / 6) - few.at["params"] - few.at["tokens"]
-        # Where a N^-p + b D^-q is least at a given N D.
-        p, q = alpha / kappa, beta / kappa
-        log_n = (np.log(a * p / (b * q)) + q * log_nd) / (p + q)
-        expected = np.exp(log_n + few.at["params"])
-        assert found.draws["params"].values[i] == pytest.approx(expected, rel=0.05)
-        shape = found.draws["params_exponent"].values[i]
-        assert shape == pytest.approx(q / (p + q), rel=0.02)
+    best = least_squares(errors, [0.5, 6, 6, 0.3, 0.3], x_scale="jac", xtol=1e-12)
+    e, a, b, alpha, beta = best.x
+    p = {"E": np.exp(e), "A": np.exp(a), "B": np.exp(b), "alpha": alpha, "beta": beta}
+    found = derive.compute_optimal(WALK, flops).to_frame().set_index(["quantity", "flops"])
+    for c in flops:
+        params, exponent, loss = closed_form(p, c)
+        near = {"params": 0.03 + 0.02 * abs(np.log10(c / 1e20)), "loss": 0.02}
+        for name, expected in (("params", params), ("loss", loss)):
+            row = found.loc[(name, c)]
+            assert row["lower_90"] < expected < row["upper_90"]
+            assert row["median"] == pytest.approx(expected, rel=near[name])
+        assert found.loc[("params_exponent", c), "median"] == pytest.approx(exponent, abs=0.01)
 
 
 def test_a_rule_and_its_band_with_drift_in_words_and_numbers():
     found = derive.compute_optimal(WALK, 1e21)
     drift = derive.compute_optimal(WALK, 1e21, drift=True)
     assert drift.with_drift is None
-    assert found.with_drift.to_frame().equals(drift.to_frame())
+    assert drift.answers == ()
+    # The loss with drift is that of the recommended split, and sizes are those of its own best one.
+    split = found.draws.median("draw").isel(case=0)
+    row = bl.grid(params=split.params.item(), tokens=split.tokens.item())
+    beside, own = (each.draws.to_dataframe() for each in (found.with_drift, drift))
+    assert beside.drop(columns="loss").equals(own.drop(columns="loss"))
+    assert beside["loss"].to_numpy() == pytest.approx(WALK.latent(row)[:, 0], rel=1e-3)
+    assert (beside["loss"] > own["loss"] - 1e-9).all()
     frame = found.to_frame((0.5, 0.9))
     for name in ("median", "lower_90", "determined"):
-        assert list(frame[f"drift_{name}"]) == list(drift.to_frame((0.5, 0.9))[name])
+        assert list(frame[f"drift_{name}"]) == list(found.with_drift.to_frame((0.5, 0.9))[name])
     text = " ".join(str(found).split())
-    assert "C = 6 N D: the law's rule" in text
+    assert "C = 6 N D, of the law as stated Recommended for 1e+21 FLOPs: 1.8" in text
+    assert "a rule for sizes is a statement about the law, and drift serves forecasts" in text
     assert "90 % with drift" in text
-    assert "its interval holds if the law does" in text
+    assert found.shown().document["answers"] == list(found.answers)
     plain = derive.compute_optimal(PLAIN, 1e21)
     assert plain.with_drift is None
-    assert "rule" not in str(plain)
+    assert len(plain.answers) == 1
+    assert "drift" not in str(plain)
+    ends = derive.compute_optimal(known(**CHINCHILLA | {"alpha": [0.01, 0.9]}), 1e21).answers
+    assert ends == ("Recommended for 1e+21 FLOPs: no size, since the best one is not determined.",)
+    (bound,) = derive.compute_optimal(PLAIN, 1e22, search=(500, 1e4)).answers
+    assert bound.endswith(": no size, since the best one lies at an end of the range searched.")
+
+
+def test_a_law_without_discrepancy_is_used_as_it_is():
+    assert law_as_stated(PLAIN) is PLAIN
+    one, two = (law_as_stated(fit) for fit in (WALK, WALK.accepted(beyond_evidence=True)))
+    assert one.draws is two.draws  # sampled once
+    assert two.accepts_beyond
+    same = bl.fit("chinchilla", WALK.table, discrepancy="none", seed=WALK.settings["seed"])
+    assert same.draws.equals(one.draws)
+    other = replace(WALK, settings={**WALK.settings, "seed": 5})
+    assert not law_as_stated(other).draws["alpha"].equals(one.draws["alpha"])
+
+
+@pytest.mark.parametrize("name", ["columns", "rates", "groups", "one_base", "form1n", "domain"])
+def test_the_law_as_stated_keeps_steps_held_columns_priors_and_likelihood(name):
+    """Whatever the discrepancy, it is the spec of a fit that was asked for without one."""
+    fit = next(iter(saved(name).members.values()))
+    priors = {
+        "sigma": bl.Prior("LogNormal", median=0.1, sigma=0.5),
+        "tau_run": bl.Prior("HalfNormal", sigma=0.01),
+    }
+    for asked in ({}, {"likelihood": "huber", "priors": {**priors, "E": "HalfNormal(sigma=3)"}}):
+        for discrepancy in ("auto", "curvature"):
+            settings = make_settings({"discrepancy": discrepancy, **asked}, 0)
+            drifting = replace(fit, spec=specify(fit.law, fit.table, settings))
+            exact = replace(settings, discrepancy="none")
+            found, wanted = spec_as_stated(drifting), specify(fit.law, fit.table, exact)
+            assert found.identity == wanted.identity
+            assert found.law.held == fit.law.held
+    assert {type(step) for step in found.law.steps} >= {
+        type(s) for s in fit.law.without_discrepancy.steps
+    }
+
+
+def test_priors_of_a_discrepancy_are_not_those_of_the_law_as_stated():
+    asked = {"priors": {"walk_scale": bl.Prior("LogNormal", median=2, sigma=1)}}
+    spec = specify("chinchilla", WALK.table, make_settings(asked, 0))
+    plain = specify("chinchilla", WALK.table, make_settings({"discrepancy": "none"}, 0))
+    assert spec_as_stated(replace(WALK, spec=spec)).identity == plain.identity
+
+
+def test_a_rule_that_cannot_be_fitted_says_so(tmp_path):
+    path = tmp_path / "bare.nc"
+    WALK.save(path, losses=False)
+    bare = bl.load(path).accepted(unconverged=True)
+    refused(bl.FitError, "saved without its losses", derive.compute_optimal, bare, 1e21)
+    refused(bl.FitError, "drift=True", derive.compute_optimal, bare, 1e21)
+    split = derive.compute_optimal(WALK, 1e21, drift=True).to_frame()
+    assert derive.compute_optimal(bare, 1e21, drift=True).to_frame().equals(split)
+
+
+def test_a_rule_whose_fit_did_not_converge_says_so():
+    good = replace(WALK, convergence=GOOD, accepts_unconverged=False)
+    few = {"chains": 2, "draws": 20, "tune": 20, "retry": False}
+    short = replace(good, settings={**good.settings, "seed": 11})
+    with patch.dict(AS_STATED, few):
+        refused(
+            bl.NotConverged,
+            "on table, fitted without discrepancy for the rule: ",
+            derive.compute_optimal,
+            short,
+            1e21,
+        )
+        accepted = derive.compute_optimal(short.accepted(unconverged=True), 1e21)
+    assert all(failure.startswith("without discrepancy, table: ") for failure in accepted.failures)
+    assert "NOT CONVERGED: without discrepancy" in str(accepted)
+    assert "unconverged" in accepted.to_frame()
 
 
 # -- budgets that reach a loss --------------------------------------------------------------------

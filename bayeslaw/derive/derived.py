@@ -118,8 +118,11 @@ class Derived(Showing):
         were asked for, or the split of a budget at the median of the draws. Of a single fit the
         name is empty.
     with_drift : Derived or None
-        The same numbers where exponents drift as in forecasts, if those of `draws` are a rule with
-        constant exponents.
+        If those of `draws` are of the law as stated, and the fit has a discrepancy: the numbers of
+        this fit, whose exponents drift as in forecasts. Sizes and exponents are those of its own
+        best split, and `loss` is that of the split which `draws` recommend, at their median.
+    answers : tuple of str
+        The recommended answer, and why it is, in words.
     """
 
     draws: xr.Dataset = field(repr=False)
@@ -129,6 +132,7 @@ class Derived(Showing):
     failures: tuple[str, ...] = ()
     places: Places = field(default_factory=dict, repr=False)
     with_drift: "Derived | None" = field(default=None, repr=False)
+    answers: tuple[str, ...] = field(default=(), repr=False)
 
     def to_frame(self, levels: Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
         """Median and central credible intervals of each number and case.
@@ -209,15 +213,19 @@ class Derived(Showing):
             del columns[" "]
         table = pd.DataFrame(columns).set_index(frame["quantity"].rename(None))
         formats: dict[str, Format] = dict.fromkeys(map(str, self.cases.columns), number)
-        blocks = place_blocks(self.places, self.cases)
+        blocks: list[Block] = [*self.answers]
+        blocks += place_blocks(self.places, self.cases)
         blocks.append(Table(table, "", formats, [*names.values()][:-1]))
         blocks += [Note(note, "quiet") for note in self.notes]
         blocks += [Note(f"NOT CONVERGED: {text}", "refuse") for text in self.failures]
         evidence = judged(self.places)[1] or None
         document = {"numbers": frame.to_dict("records"), "notes": list(self.notes)}
         document |= {"evidence": evidence}
+        if self.answers:
+            document["answers"] = list(self.answers)
         title = TITLES.get(str(next(iter(self.draws.data_vars))), "")
-        title += ": the law's rule" * (self.with_drift is not None)
+        if self.with_drift is not None:
+            title += ", of the law as stated"
         return Shown(title, blocks, document)
 
     def write(self, path: str | Path, levels: Sequence[float] = BAND_LEVELS) -> None:

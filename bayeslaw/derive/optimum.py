@@ -18,19 +18,21 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.common.errors import BayeslawError, FitError, LawError, TableWarning, argument
-from bayeslaw.common.formatting import listed, percent
+from bayeslaw.common.formatting import count, listed, percent
 from bayeslaw.common.progress import step
 from bayeslaw.derive.derived import (
     LEAST_SHOWN_SHARE,
     Derived,
     checked,
     derived,
+    determined,
+    interval,
     placed,
     quantile,
     warn_beyond,
 )
-from bayeslaw.derive.without_drift import MOST_DRAWS, without_drift
-from bayeslaw.inference.pools import pair_draws, role_of, spread_draws
+from bayeslaw.derive.law_as_stated import law_as_stated
+from bayeslaw.inference.pools import pair_draws, role_of
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.steps import Departure
 from bayeslaw.tables.comparison import labels_of
@@ -51,9 +53,14 @@ REACHED = "searched {:.3g} to {:.3g} FLOPs"
 # draws of Gadre's RefinedWeb a quarter did at a hundredth of the least budget.
 FLOPS_REACH = (1.0, 1e9)
 """Budgets searched for a loss, over the least and the greatest budget of the training rows."""
-RULE = (
-    "rule: the law with constant exponents that is nearest to the fitted losses, draw by draw; its "
-    "interval holds if the law does. With drift: exponents vary as in forecasts"
+WHY = (
+    "It is the best split of the law itself, fitted to the same rows without discrepancy: a rule "
+    "for sizes is a statement about the law, and drift serves forecasts. Its interval holds if the "
+    "law does."
+)
+WITH_DRIFT = (
+    "with drift: best split of the fit whose exponents drift, and the loss that this fit forecasts "
+    "for the recommended split"
 )
 RATIO_STEP, WIDE_RATIO_STEP = 0.01, 0.05
 """Spacing of the lattice in log(D / N): for the best split, and for the least loss alone."""
@@ -107,6 +114,11 @@ class Budgets:
     def least(self, log_flops: Floats) -> Floats:
         """Least loss of each draw at budgets, (budgets, draws)."""
         return np.array([self.best(node, WIDE_RATIO_STEP)[1] for node in log_flops])
+
+    def loss_of(self, log_flops: Floats, log_ratio: Floats) -> Floats:
+        """Loss of each draw at one split of each budget, (draws, flops)."""
+        losses = self.losses(Rows(self.rows(log_flops, log_ratio)))
+        return np.where(np.isnan(losses), np.inf, losses)
 
     def flops_to(self, losses: Sequence[float] | Floats, reach: Range) -> tuple[Floats, Bools]:
         """Least budget that reaches each loss, and whether it is the least searched.
@@ -230,19 +242,13 @@ def budgets_of(
     search: Range | None,
     given: Mapping[str, float | None],
     draws: Ints | slice = slice(None),
-    *,
-    drift: bool = True,
 ) -> Budgets:
-    """Budgets under some draws; without `drift`, under the law nearest to each, at most 1000.
+    """Budgets under some draws.
 
     Rows are of annealed checkpoints of runs at their best rate, and no data repeat.
     """
     values, ratios = check_given(posterior, given), searched(posterior, search)
-    if drift:
-        return Budgets(posterior, lambda rows: posterior.losses(rows)[draws], ratios, values)
-    chosen = np.arange(posterior.count)[draws]
-    nearest = without_drift(posterior, chosen[spread_draws(len(chosen), MOST_DRAWS)])
-    return Budgets(posterior, nearest, ratios, values)
+    return Budgets(posterior, lambda rows: posterior.losses(rows)[draws], ratios, values)
 
 
 def training_flops(fit: Posterior) -> Floats:
@@ -269,10 +275,13 @@ def compute_optimal(
 ) -> Derived:
     """Compute-optimal model size and tokens of a budget, and the loss there.
 
-    By default it is the law's own rule. With a discrepancy, exponents drift, and the best split
-    wiggles with the budget; the rule is that of the law with constant exponents that is nearest to
-    each draw's losses at the fitted rows (`bayeslaw.derive.without_drift`). Its interval holds if
-    the law does. The split whose exponents drift as in forecasts is beside it, in `with_drift`.
+    The recommended split is that of the law as stated. Of a fit with a discrepancy, whose exponents
+    drift, it comes from a second fit of the same law to the same rows without discrepancy, which is
+    sampled here in a few seconds: it is ``fit(law, table, discrepancy="none")`` with the priors,
+    the likelihood and the seed of the posterior. A rule for sizes is a statement about the law, and
+    its interval holds if the law does; drift serves forecasts. The best split of the fit whose
+    exponents drift is beside it, in `with_drift`, with the loss that this fit gives the recommended
+    split.
 
     Parameters
     ----------
@@ -288,7 +297,8 @@ def compute_optimal(
     replay, ptpp : float, optional
         Replay ratio, and pre-training tokens per parameter, of a law that depends on them.
     drift : bool
-        Whether exponents drift, as in forecasts; then there is no rule.
+        Give the best split of the fit as it is, with exponents that drift, and recommend none. Of
+        a fit that was saved without its losses there is no other.
     **own : float
         Covariates that the law declares, by their names.
 
@@ -305,11 +315,17 @@ def compute_optimal(
     ------
     LawError
         If the law does not depend on N and D, or another of its covariates is lacking.
+    FitError
+        If the law has to be fitted without discrepancy, and the losses were not saved.
+    NotConverged
+        If a fit failed the convergence checks, unless that is `accepted` of the posterior.
 
     Warns
     -----
     TableWarning
         If a split lies so far out that `bayeslaw forecast` would refuse it.
+    FitWarning
+        If random effects explain what the law should explain in the fit without discrepancy.
 
     Examples
     --------
@@ -327,15 +343,54 @@ def compute_optimal(
     if not span > 1:
         raise BayeslawError(f"span {span:g} is not above 1; it is a factor of budget.")
     checked(posterior)
-    given = {"replay": replay, "ptpp": ptpp, **own}
-    rule = bool(posterior.law.deviations) and not drift
-    budgets = budgets_of(posterior, search, given, drift=not rule)
-    made = _optimum(budgets, asked, span)
-    warn_beyond(made.places, [posterior])
-    if not rule:
-        return made
-    beside = _optimum(budgets_of(posterior, search, given), asked, span)
-    return replace(made, notes=(*made.notes, RULE), with_drift=beside)
+    drifting = budgets_of(posterior, search, {"replay": replay, "ptpp": ptpp, **own})
+    if drift:
+        found = _optimum(drifting, asked, span)
+        warn_beyond(found.places, [posterior])
+        return found
+    law = law_as_stated(posterior)
+    found = _optimum(replace(drifting, fit=law, losses=law.losses), asked, span)
+    warn_beyond(found.places, [posterior])
+    found = replace(found, answers=_recommended(found))
+    return found if law is posterior else _beside(found, drifting, _optimum(drifting, asked, span))
+
+
+def _recommended(found: Derived) -> tuple[str, ...]:
+    """The recommended split of each budget, in words."""
+    answers = []
+    for case, flops in enumerate(found.cases["flops"]):
+        draws = {str(name): of.values[:, case] for name, of in found.draws.data_vars.items()}
+        sure = {name: determined(*interval(values, 0.9)) for name, values in draws.items()}
+        words = f"{count(np.median(draws['params']))} parameters, "
+        words += f"{count(np.median(draws['tokens']))} tokens"
+        if sure["tokens_per_param"]:
+            words += f" ({np.median(draws['tokens_per_param']):.3g} per parameter)"
+        if not sure["params"]:
+            words = "no size, since the best one is not determined"
+        elif found.at_bound["params"][:, case].mean() >= 0.5:  # then the median is the bound
+            words = "no size, since the best one lies at an end of the range searched"
+        answers.append(f"Recommended for {flops:.3g} FLOPs: {words}.")
+    return tuple(answers)
+
+
+def _beside(rule: Derived, drifting: Budgets, drift: Derived) -> Derived:
+    """The rule of the law as stated, beside what the fit whose exponents drift says."""
+    # The least loss of each draw would be below that of any one split, which is what is trained.
+    log_ratio = np.log(np.median(rule.draws["tokens_per_param"].values, axis=0))
+    losses = drifting.loss_of(np.log(rule.cases["flops"].to_numpy()), log_ratio)
+    draws = drift.draws.assign(loss=(("draw", "case"), losses, drift.draws["loss"].attrs))
+    at_bound = {name: bound for name, bound in drift.at_bound.items() if name != "loss"}
+    failures = (
+        *drift.failures,
+        *(f"without discrepancy, {failure}" for failure in rule.failures),
+    )
+    return replace(
+        rule,
+        answers=(*rule.answers, WHY),
+        notes=(*rule.notes, WITH_DRIFT),
+        failures=failures,
+        with_drift=replace(drift, draws=draws, at_bound=at_bound),
+    )
 
 
 def _optimum(budgets: Budgets, flops: Sequence[float], span: float) -> Derived:

@@ -35,7 +35,7 @@ from bayeslaw.inference.sampling import (
 )
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.laws.priors import PriorLike
+from bayeslaw.laws.priors import FLOORS, PriorLike
 from bayeslaw.laws.steps import Departure, Repetition, completed
 from bayeslaw.model import effects, noise
 from bayeslaw.model.building import build
@@ -312,7 +312,15 @@ def pymc_model(law: str | Path | Law, table: LossTable, **settings: Unpack[FitSe
 
 def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec:
     """The spec that `fit` fits to a table, with the random effects that its columns allow."""
-    law, frame = for_table(load_law(law), table), table.frame
+    law = for_table(load_law(law), table)
+    if "replay" in law.columns:
+        _warn_of_controls(law, table.frame, table.name)
+    return _spec_for(law, table, settings)
+
+
+def _spec_for(law: Law, table: LossTable, settings: Settings) -> Spec:
+    """The spec of `specify`, of a law that has what the columns of the table call for."""
+    frame = table.frame
     repeated = law.step(Repetition) is not None and bool((epochs(frame) > MANY_EPOCHS).any())
     plain = law.without_discrepancy
     discrepancy = make_discrepancy(settings.discrepancy, plain, repeated=repeated)
@@ -329,8 +337,6 @@ def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec
     # A label that stands for runs of several models would join their effects and errors.
     if "run" in (*levels, errors):
         effects.check_runs(frame, table.name, columns)
-    if "replay" in law.columns:
-        _warn_of_controls(law, frame, table.name)
     return make_spec(
         law,
         priors=settings.priors,
@@ -359,6 +365,47 @@ def _warn_of_controls(law: Law, frame: pd.DataFrame, name: str) -> None:
             TableWarning,
             stacklevel=3,
         )
+
+
+AS_STATED: FitSettings = {"discrepancy": "none"}
+"""Settings of the fit of a law as stated."""
+
+
+def spec_as_stated(posterior: Posterior) -> Spec:
+    """The spec of the same law on the same rows without discrepancy.
+
+    Likelihood and priors are those of the posterior. Effects and errors are those that ``"auto"``
+    chooses for a law that is taken as exact.
+    """
+    fitted, table = posterior.spec, posterior.table
+    law = fitted.law.without_discrepancy
+    settings = replace(make_settings(AS_STATED, 0), likelihood=fitted.likelihood)
+    spec = _spec_for(law, table, settings)
+    # Only what was asked for: a discrepancy has defaults of its own for the spread of effects.
+    asked = {
+        name: prior
+        for name, prior in fitted.priors.items()
+        if prior != fitted.default_priors.get(name)
+    }
+    known = {*spec.priors, *FLOORS}
+    asked = {name: prior for name, prior in asked.items() if name in known}
+    if not asked:
+        return spec
+    return _spec_for(law, table, replace(settings, priors=asked))
+
+
+def fit_as_stated(posterior: Posterior) -> Posterior:
+    """Posterior of `spec_as_stated`, sampled with the seed of the posterior.
+
+    It is that of ``fit(law, table, discrepancy="none")`` with the same likelihood and priors.
+    """
+    seed = int(posterior.settings.get("seed", 0))
+    spec = spec_as_stated(posterior)
+    fitted = fit_spec(spec, posterior.table, make_settings(AS_STATED, seed))
+    if words := overruled(fitted, None):
+        name = f"{spec.law.name} without discrepancy on {posterior.table.name}"
+        warnings.warn(f"{name}: {words}", FitWarning, stacklevel=2)
+    return fitted
 
 
 def fit_spec(spec: Spec, table: LossTable, settings: Settings) -> Posterior:

@@ -20,7 +20,6 @@ from bayeslaw.inference.storage import to_datatree
 from bayeslaw.laws.priors import FLOORS, NOISE
 from bayeslaw.model import effects
 from bayeslaw.model.building import build
-from bayeslaw.model.spec import make_spec
 from bayeslaw.model.training import make_data
 from bayeslaw.tables.hull import warn_beyond
 from bayeslaw.tables.table import Rows
@@ -237,15 +236,7 @@ class Posterior(Showing, FittedLaw):
     @property
     def _prior(self) -> str:
         spec = self.spec
-        defaults = make_spec(
-            spec.law,
-            likelihood=spec.likelihood,
-            discrepancy=spec.discrepancy,
-            effects=spec.effects,
-            drawn=spec.drawn,
-            errors=spec.errors,
-        ).priors
-        if spec.priors == defaults:
+        if spec.priors == spec.default_priors:
             return "default"
         # The noise keeps its priors under `flat`.
         of_law = {*spec.law.priors, *FLOORS} - {*NOISE}
@@ -284,11 +275,12 @@ class Posterior(Showing, FittedLaw):
         path : str or Path
         losses : bool
             Whether the file has the training losses. Without them it forecasts and plans as before,
-            with a stated baseline, and refuses what compares the fit with its losses. It then has
-            no column that the law, its effects and the matching of rows do not read. Nor has it
-            the errors at the ends of runs, which would give back the last losses: further rows of
-            a fitted run are forecast as those of another run of its settings, with a warning. A
-            law that starts from its bases' losses keeps these.
+            with a stated baseline, and refuses what compares the fit with its losses, and a
+            compute-optimal rule, for which the law is fitted to them again. It then has no column
+            that the law, its effects and the matching of rows do not read. Nor has it the errors at
+            the ends of runs, which would give back the last losses: further rows of a fitted run
+            are forecast as those of another run of its settings, with a warning. A law that starts
+            from its bases' losses keeps these.
 
         Raises
         ------

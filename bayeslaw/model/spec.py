@@ -59,6 +59,18 @@ class Spec:
         return replace(self, law=law, priors=kept, discrepancy=NoDiscrepancy())
 
     @cached_property
+    def default_priors(self) -> Mapping[str, Prior]:
+        """Priors where none are asked for."""
+        return make_spec(
+            self.law,
+            likelihood=self.likelihood,
+            discrepancy=self.discrepancy,
+            effects=self.effects,
+            drawn=self.drawn,
+            errors=self.errors,
+        ).priors
+
+    @cached_property
     def arguments(self) -> Document:
         """What was asked for, as plain data of which `spec_of` makes an equal spec."""
         return {

@@ -13,6 +13,7 @@ from matplotlib.patches import Patch
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.formatting import count
 from bayeslaw.derive.derived import checked, determined
+from bayeslaw.derive.law_as_stated import law_as_stated
 from bayeslaw.derive.optimum import (
     WIDE_RATIO_STEP,
     Budgets,
@@ -57,49 +58,51 @@ def compute_optimal(
     search: Range | None = None,
     replay: float | None = None,
     ptpp: float | None = None,
+    drift: bool = False,
     **own: float,
 ) -> Figure:
     """IsoFLOP curves of some budgets, and the compute-optimal model and tokens of all budgets.
 
-    On the left is the loss against N where C = 6 N D is constant: median and 90 % band, the best
-    N of the rule with its 90 % interval, and fitted rows of about that budget. The others are best
-    N and best tokens per parameter against C by the law's rule, with its 90 % band, and the fitted
-    rows; where exponents drift as in forecasts, the 90 % band is grey. What counts as not
-    determined is not drawn (`Derived.to_frame`). Losses are latent. Grey is beyond the budgets of
-    the fitted rows.
+    On the left is the loss against N where C = 6 N D is constant: median and 90 % band of the fit,
+    the recommended N with its 90 % interval, and fitted rows of about that budget. The others are
+    best N and best tokens per parameter against C by the law as stated, with its 90 % band, and the
+    fitted rows; the grey band is the 90 % band of the fit whose exponents drift as in forecasts.
+    What counts as not determined is not drawn (`Derived.to_frame`). Losses are latent. Beyond the
+    budgets of the fitted rows the background is grey.
 
     Parameters
     ----------
     posterior : Posterior
         Of a law that depends on N and D; at most 1000 of its draws are used.
-    flops, search, replay, ptpp, own
+    flops, search, replay, ptpp, drift, own
         As for `bayeslaw.derive.compute_optimal`.
     """
     asked = sorted(positive("flops", flops))
     checked(posterior)
     rows = posterior.table.measured.assign(compute=training_flops(posterior))
     ends = min(asked[0], rows["compute"].min()), max(asked[-1], rows["compute"].max())
-    few = spread_draws(posterior.count, FRONTIER_DRAWS)
     given = {"replay": replay, "ptpp": ptpp, **own}
+    law = posterior if drift else law_as_stated(posterior)
     budgets, rule = (
-        budgets_of(posterior, search, given, few, drift=drift)
-        for drift in (True, not posterior.law.deviations)
+        budgets_of(fit, search, given, spread_draws(fit.count, FRONTIER_DRAWS))
+        for fit in (posterior, law)
     )
     colours = size_colours(asked)
     figure, (curves, *frontiers) = axes(3, width=3.4, height=3.3)
     best = np.array([rule.best(np.log(c))[0] for c in asked])
     _iso_flops(curves, asked, colours, budgets, best, rows)
     beyond = bool(ends[1] > 1.001 * rows["compute"].max())
-    drift = budgets if posterior.law.deviations else None
-    _frontiers(frontiers, np.geomspace(*ends, FRONTIER_BUDGETS), rule, drift, rows, beyond)
+    drifting = None if law is posterior else budgets
+    _frontiers(frontiers, np.geomspace(*ends, FRONTIER_BUDGETS), rule, drifting, rows, beyond)
+    line = "the fit, with drift" if drift else "the law as stated"
     handles: list[Artist] = [
         *(key(f"C {c:.3g} FLOPs", color=colours.to_rgba(np.array(c))) for c in asked),
-        key("best N by the rule, 90 %", color=INK, **BEST_MARK),
+        key("best N, 90 %" if drift else "recommended N, 90 %", color=INK, **BEST_MARK),
         key("fitted rows", color=QUIET, marker="o", ls="", ms=3),
-        key("the law's rule", color=COLOURS[0]),
-        band_key("its 90 % band, if the law holds", COLOURS[0]),
+        key(line, color=COLOURS[0]),
+        band_key("its 90 % band" if drift else "its 90 % band, if the law holds", COLOURS[0]),
     ]
-    if drift is not None:
+    if drifting is not None:
         handles.append(band_key("90 % where exponents drift", QUIET))
     handles += [Patch(label="beyond the fitted rows", **AHEAD)] * beyond
     legend(figure, handles)
@@ -149,7 +152,7 @@ def _frontiers(
     rows: pd.DataFrame,
     beyond: bool,
 ) -> None:
-    """Best N and best D / N against the budget: by the rule, and where exponents drift."""
+    """Best N and best D / N against the budget: by the law as stated, and with drift."""
     fitted = {"params": rows["params"], "ratio": rows["tokens"] / rows["params"]}
     drifting = [] if drift is None else [(drift, QUIET)]
     for splitting, colour in [*drifting, (rule, COLOURS[0])]:
