@@ -163,3 +163,45 @@ def measured_plans(options: Namespace) -> Jobs:
             return pd.DataFrame(rows)
 
         yield {"table": sweep, "design": design, "way": way}, job
+
+
+# -- which runs to buy -------------------------------------------------------------------------
+
+BUYERS = ("none", "random", "cheapest", "grid")
+"""Ways to buy runs of `bayeslaw.study`; ``"none"`` buys nothing."""
+
+
+def by_buyer(rows: pd.DataFrame) -> Tables:
+    """Scores of each way over tables and seeds, and its CRPS over that of random runs."""
+    groups = rows.groupby("design")
+    found = groups[["coverage_90", "coverage_50", "width_90", "crps", "runs"]].mean()
+    logs = np.log(rows.set_index(["table", "seed", "design"])["crps"]).unstack()
+    ratios = np.exp(logs.sub(logs["random"], axis=0).mean())
+    found = found.assign(least=groups["coverage_90"].min(), over_random=ratios)
+    return {"ways to buy": found.reindex([name for name in BUYERS if name in found.index])}
+
+
+@experiment(by_buyer, bench=None)
+def purchases(options: Namespace) -> Jobs:
+    """Runs of the two smallest sizes at 279, bought in several ways at the cost of four anchors."""
+    for sweep, tables in sweeps(options):
+        for domain, table in tables.items():
+            train, test = designed(table, "two budgets")
+            every, _ = designed(table, "two sizes")
+            pool = every.query(f"ptpp == {STAGE}")
+            four, _ = designed(table, "4 anchors")
+            anchors = four.frame[four.frame["ptpp"] == STAGE]
+            cost = float((6 * anchors["params"] * anchors["tokens"]).sum())
+
+            def job(
+                train: bl.LossTable = train,
+                pool: bl.LossTable = pool,
+                test: bl.LossTable = test,
+                cost: float = cost,
+            ) -> pd.DataFrame:
+                how: dict[str, Any] = {"discrepancy": "auto", "effects": "auto", "chains": 4}
+                how |= options.settings
+                how |= {"budget": cost, "cost": "adaptation", "seeds": range(3), "jobs": 1}
+                return bl.study("transfer", train, pool, test, designs=BUYERS, **how)
+
+            yield {"table": f"{sweep} {domain}"}, job

@@ -14,6 +14,7 @@ from bayeslaw.inference.pools import POOLS
 from bayeslaw.laws.steps import Departure
 from bayeslaw.plots.style import COLOURS, INK, style
 from benchmarks.held_out import by_distance
+from benchmarks.measured import DESIGNS
 from benchmarks.runner import FOLDER, Jobs, experiment
 from benchmarks.splits import DATA
 
@@ -87,6 +88,34 @@ def distance(settings: dict[str, Any]) -> Figure:
     return figure
 
 
+def anchors(settings: dict[str, Any]) -> Figure:
+    """Width, CRPS and coverage of each domain of measured_plans.csv by what is bought at 279."""
+    rows = pd.read_csv(FOLDER / "measured_plans.csv").query("kind == 'forecast'")
+    designs = [name for name in DESIGNS if name in set(rows["design"])]
+    short = {"two budgets": "none", "two sizes": "all of\n2 sizes", "four budgets": "4 bud-\ngets"}
+    names = [short.get(d, d.removesuffix(" anchors").replace(" ", "\n")) for d in designs]
+    with style():
+        figure, axes = plt.subplots(1, 3, figsize=(10.5, 3.6), layout="constrained")
+        titles = {"width_90": "mean width of the 90 % band, log loss", "crps": "CRPS of log loss"}
+        titles["coverage_90"] = "share inside the 90 % band"
+        for ax, (score, title) in zip(axes, titles.items(), strict=True):
+            for i, (domain, own) in enumerate(rows.groupby(["table", "domain"])):
+                values = own.set_index("design")[score].reindex(designs)
+                ax.plot(names, values, "o-", ms=3, lw=0.8, color=COLOURS[i], label=" ".join(domain))
+            means = rows.groupby("design")[score].mean().reindex(designs)
+            ax.plot(names, means, "k-", lw=2, label="mean")
+            ax.set_title(title, fontsize=9)
+            ax.tick_params(axis="x", labelsize=7)
+        axes[-1].axhline(0.9, color=INK, lw=0.8, ls=":")
+        for ax in axes[:2]:
+            ax.set_ylim(bottom=0)
+        axes[-1].set_ylim(0, 1.02)
+        figure.supxlabel("runs bought at PTPP 279, beside budgets 15 and 31", fontsize=9)
+        handles = axes[0].get_legend_handles_labels()
+        figure.legend(*handles, loc="outside lower center", ncols=6, fontsize=8, frameon=False)
+    return figure
+
+
 def plans(settings: dict[str, Any]) -> Figure:
     """P(both) over replay and budget of one problem of tinycpt, one panel per law."""
     rows = "(annealed or tokens == 0) and seed == 0 and atpp in [0, 1, 4, 16]"
@@ -135,6 +164,7 @@ def pictures(options: Namespace) -> Jobs:
         "missed": partial(overview, ice, "ptpp < 50", "ptpp > 90"),
         "transfer": transfer,
         "distance": distance,
+        "anchors": anchors,
         "plans": plans,
     }
     for name, draw in made.items():
