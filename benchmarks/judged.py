@@ -1,4 +1,4 @@
-"""What is said of a fit: verdicts of `check`, effects that are not fitted, moves between seeds."""
+"""What is said of a fit: verdicts of `check`, and moves between seeds."""
 
 from argparse import Namespace
 from functools import partial
@@ -12,7 +12,7 @@ from bayeslaw.checks.findings import SEVERITIES
 from benchmarks.held_out import LAW
 from benchmarks.methods import POSTERIORS, scored
 from benchmarks.runner import Jobs, Rows, Tables, experiment
-from benchmarks.splits import benched, one_seed_tables, shipped
+from benchmarks.splits import benched, shipped
 
 # -- verdicts ----------------------------------------------------------------------------------
 
@@ -52,52 +52,11 @@ def judged(
 
 @experiment(by_verdict, bench=None)
 def verdicts(options: Namespace) -> Jobs:
-    """How often the verdict of `check` is right, on 35 splits in N and D and 32 of adaptation."""
+    """How often the verdict of `check` is right, on 35 splits in N and D."""
     for name, source, train, test, laws in chain(shipped(), benched(options.bench)):
-        law = LAW if LAW in laws else "transfer"
-        for way in ("default", "plain") if law == LAW else ("default",):
-            key = {"table": name, "source": source, "law": law, "way": way}
-            yield key, partial(judged, law, way, train, test, options.settings)
-
-
-# -- one seed ----------------------------------------------------------------------------------
-
-
-def by_effects(rows: pd.DataFrame) -> Tables:
-    """Coverage, its least, and CRPS of each way, over tables and designs."""
-    groups = rows.assign(crps=np.log(rows["crps"])).groupby("way")
-    means = groups[["coverage_50", "coverage_90", "bias_log", "crps"]].mean()
-    means = means.assign(crps=np.exp(means["crps"]), least=groups["coverage_90"].min())
-    return {"over tables and designs": means.assign(fits=groups.size())}
-
-
-@experiment(by_effects, bench=None)
-def one_seed(options: Namespace) -> Jobs:
-    """Bases of which each has a size and budget of its own: effects not fitted, and fitted."""
-    for name, table in one_seed_tables(options.bench):
-        sizes = np.unique(table.frame["params"])
-        last, larger = table.frame["ptpp"].max(), f"params > {sizes[1]}"
-        two = "ptpp <= 31"
-        small = f"{two} or (ptpp == {last} and params <= {sizes[1]})"
-        parts = {
-            "two budgets": (two, f"ptpp == {last} and {larger}"),
-            "and small sizes": (small, f"ptpp == {last} and {larger}"),
-            "corner": (
-                f"not (params == {sizes[-1]} and ptpp == {last})",
-                f"params == {sizes[-1]} and ptpp == {last}",
-            ),
-        }
-        for (part, queries), way in product(parts.items(), ("default", "fitted")):
-            train, test = table.split(*queries)
-            named = {"effects": "size,base,run"} if way == "fitted" else {}
-            settings = named | options.settings
-
-            def job(
-                train: bl.LossTable = train, test: bl.LossTable = test, settings: dict = settings
-            ) -> Rows:
-                return scored(bl.fit("transfer", train, **settings), test)
-
-            yield {"table": name, "held out": part, "way": way}, job
+        for way in ("default", "plain") if LAW in laws else ():
+            key = {"table": name, "source": source, "law": LAW, "way": way}
+            yield key, partial(judged, LAW, way, train, test, options.settings)
 
 
 # -- seeds -------------------------------------------------------------------------------------

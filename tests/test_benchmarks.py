@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import bayeslaw as bl
-from benchmarks import EXPERIMENTS, held_out, methods
+from benchmarks import EXPERIMENTS, held_out, measured, methods
 from benchmarks.runner import Experiment
 from benchmarks.splits import DATA, adapted, ratios
 from tests.support import ROOT, slow
@@ -64,6 +64,42 @@ def test_an_interrupted_run_goes_on(tmp_path, capsys):
     assert done == [1, 2, 2]
     assert pd.read_csv(out)["y"].tolist() == [-10, 5]
     assert "job 2, 0 CPU s" in capsys.readouterr().out
+
+
+def test_designs_at_the_last_stage_fit_what_they_name():
+    path = DATA / "tinycpt/french.csv"
+    table = bl.read_table(path, where="annealed and replay < 1 and seed == 0")
+    counts = {}
+    for design in measured.DESIGNS:
+        train, test = measured.designed(table, design)
+        last = train.frame["ptpp"] == measured.STAGE
+        counts[design] = int(last.sum()), len(test)
+        assert (test.frame["ptpp"] == measured.STAGE).all()
+        assert test.frame["params"].nunique() == 2
+        assert not test.frame.merge(train.frame, on=["run", "tokens"]).shape[0]
+    assert counts == {
+        "two budgets": (0, 48), "1 anchor": (1, 48), "2 anchors": (2, 48), "4 anchors": (4, 48),
+        "8 anchors": (8, 48), "two sizes": (48, 48), "pilot 0.5": (54, 42), "pilot 1": (60, 36),
+        "pilot 2": (66, 30), "four budgets": (0, 48),
+    }  # fmt: skip
+
+
+def test_a_plan_on_measured_runs_is_the_cheapest_that_is_probable_enough():
+    rows = pd.DataFrame({"params": 1e5, "atpp": [1.0, 2.0, 4.0, 8.0, 16.0]})
+    loss = np.array([1.9, 1.8, 1.7, 1.6, 1.5])
+    # Draws are one run too low, so each plan is a run too short.
+    sure = measured.Losses(loss, np.tile(loss - 0.1, (10, 1)))
+    found = measured.plans(rows, {"target": sure}, 0.9)
+    assert found["cases"] == found["made"] == 4
+    assert found["kept"] == 0
+    assert found["budget"] == pytest.approx(0.5)
+    exact = measured.Losses(loss, np.tile(loss, (10, 1)))
+    found = measured.plans(rows, {"target": exact, "source": exact}, 0.9)
+    assert found["cases"] == found["made"] == found["kept"] == 16
+    assert found["budget"] == pytest.approx(1)
+    unsure = measured.Losses(loss, np.vstack([np.tile(loss, (8, 1)), np.full((2, 5), 9.0)]))
+    assert measured.plans(rows, {"target": unsure}, 0.9)["made"] == 0
+    assert measured.plans(rows, {"target": unsure}, 0.8)["made"] == 4
 
 
 def test_splits_of_real_models_have_the_rows_that_their_readmes_state():
