@@ -110,7 +110,7 @@ def anchors(settings: dict[str, Any]) -> Figure:
         for ax in axes[:2]:
             ax.set_ylim(bottom=0)
         axes[-1].set_ylim(0, 1.02)
-        figure.supxlabel("runs bought at PTPP 279, beside budgets 15 and 31", fontsize=9)
+        axes[1].set_xlabel("runs bought at PTPP 279, beside budgets 15 and 31")
         handles = axes[0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside lower center", ncols=6, fontsize=8, frameon=False)
     return figure
