@@ -150,7 +150,7 @@ def plans(settings: dict[str, Any]) -> Figure:
             ax.set(yscale="log", title=f"{law}{best}", xlim=(5, 95), ylim=(1, 100))
         figure.supxlabel("replay (%)", fontsize=9)
         figure.supylabel("budget, ATPP", fontsize=9)
-        figure.colorbar(filled, ax=axes, label="P(both), measured losses", shrink=0.8)
+        figure.colorbar(filled, ax=axes, label="P(both), latent losses", shrink=0.8)
     return figure
 
 

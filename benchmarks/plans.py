@@ -61,10 +61,11 @@ def planned(
         **limits,
         base=f"{N:.3g}-{P:g}",
         confidence=CONFIDENCES[-1],
+        losses="predictive",
         replay=None if ratios == "fitted" else np.linspace(0.02, 0.98, 25),
     )
     for noise in ("predictive", "latent"):
-        for each in found.frontier(CONFIDENCES, latent=noise == "latent").to_dict("records"):
+        for each in found.frontier(CONFIDENCES, losses=noise).to_dict("records"):
             row = {"gate": "; ".join(failed) or "passed", "noise": noise}
             row |= {"confidence": each["confidence"], "stated": each["p_both"]}
             row |= {"oracle": truth.oracle(limits, each["confidence"])}
@@ -205,6 +206,7 @@ def plan_of(target: str, base: Any, asked: Any, folder: Path | None, smoke: bool
         ptpp=base.ptpp,
         base=base.base,
         confidence=confidence,
+        losses="predictive",  # as they were registered
         replay=np.linspace(0.1, 0.5, 17),
         **limits,
     )

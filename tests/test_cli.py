@@ -259,7 +259,8 @@ MISTAKES = {
         "--replay a": "--replay: cannot read 'a'",
         "--at 30": "--at: cannot read '30'",
         "--baseline 1,2,3": "give a loss, or a loss and its sd",
-        "--replay 1": "no plan within the evidence",
+        "--replay 1": "no plan within the evidence: P(both) of latent losses is at most",
+        "--replay 1 --losses predictive": "P(both) of predictive losses is at most",
     },
     "report small.csv": {
         "--law chinchilla --compare form9": "unknown law 'form9'",
@@ -429,8 +430,8 @@ def test_a_report_of_a_table_compares_laws_and_plans():
     assert "--train &#39;scale &lt;= 3e19&#39;" in Path("laws.html").read_text("utf-8")
     grid = "--grid 'params=8.1e9 ptpp=279 replay=.3 tokens=1e10'"
     line = f"report world_form3.nc {grid} {OPEN} --plan-source world_source_form1.nc --out"
-    found = result(f"{line} plan.html --plan '{LIMITS}'")
-    assert found["plan"]["confidence"] == 0.8
+    found = result(f"{line} plan.html --plan '{LIMITS} losses=predictive'")
+    assert (found["plan"]["confidence"], found["plan"]["losses"]) == (0.8, "predictive")
     assert any("source posterior that has not converged" in text for text in found["warnings"])
     assert f"<td>{found['plan']['atpp']:#.3g}</td>" in Path("plan.html").read_text("utf-8")
 

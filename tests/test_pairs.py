@@ -284,7 +284,7 @@ def check(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
 
 @consumer
 def plan(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
-    """Of the planned run's draws, as many meet both limits as the latent losses say."""
+    """Of the planned run's draws, as many meet both limits as the forecast's latent losses say."""
     run = rows.iloc[0]
     row = rows[:1].drop(columns=["run"], errors="ignore")
     asked = {"params": run["params"], "ptpp": run.get("ptpp", 20), "confidence": 0.6}
@@ -300,8 +300,7 @@ def plan(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
     here = row.assign(tokens=shown.tokens)
     one, other = (each.latent(here)[:, 0] for each in fits.values())
     both = (one <= at) & (np.roll(other, fit.count // 2) <= 1.02 * baseline)
-    probability = shown.p_both if isinstance(fit, bl.PointFit) else found.latent.p_both
-    assert probability == pytest.approx(both.mean(), abs=0.006)
+    assert shown.p_both == pytest.approx(both.mean(), abs=0.006)
     return found.to_dict()
 
 

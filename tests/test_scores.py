@@ -451,7 +451,7 @@ def test_a_plan_has_the_effect_of_a_new_size_where_it_lies():
         for tokens in (found.tokens, 2e9)
     )
     held = np.mean(losses + there[:, 0] <= np.log(wanted))
-    assert held == found.latent.p_both == pytest.approx(0.9, abs=0.05)
+    assert held == found.p_both == pytest.approx(0.9, abs=0.05)
     assert np.std(there - near) > 0.1 * np.std(there)
     named = replace(few, spec=replace(few.spec, new_sizes=False))
     assert bl.plan(target=named, params=2e9, max_loss=wanted, **how).tokens != found.tokens

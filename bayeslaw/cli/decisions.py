@@ -212,12 +212,13 @@ class Limits:
     relative: bool = as_in("plan.relative", "--relative/--absolute", default=True)
     atpp: float | None = as_in("plan.atpp", metavar="ATPP")
     confidence: float = as_in("plan.confidence", default=parsing.CONFIDENCE)
+    losses: Literal["latent", "predictive"] = as_in("plan.losses", default="latent")
     replay: parsing.Ratios = as_in("plan.replay", metavar="RATIO,...")
 
     def check(self) -> None:
         """Refuse options beside --example; without it, name those that a plan needs."""
         if self.example is not None:
-            taken = ("max_loss", "max_forgetting", "confidence", "replay")
+            taken = ("max_loss", "max_forgetting", "confidence", "losses", "replay")
             without_effect = opt.names_of(Limits, "example", "relative", *taken)
             opt.refuse("on --example", *without_effect, "backtest")
             if not self.relative:
@@ -233,7 +234,7 @@ class Limits:
     def planned(self, seed: int, **accepted: Any) -> "tuple[bl.Plan, bl.LossTable | None]":
         """The plan, and the rows of the target, which the example has none of."""
         search: dict[str, Any] = {"confidence": self.confidence, "seed": seed}
-        search |= {"replay": self.replay or None}
+        search |= {"losses": self.losses, "replay": self.replay or None}
         if self.example is not None:
             search |= {"max_loss": self.max_loss, "max_forgetting": self.max_forgetting}
             return bl.plan_example(**search, **accepted), None
@@ -297,8 +298,9 @@ def plan(
 
     Finds the fewest adaptation tokens per parameter (ATPP) with which the target loss and the
     forgetting of the source domain stay within their limits with the stated probability, under
-    posteriors saved by `bayeslaw fit --out`. For comparison it shows the plan of the medians,
-    with its probability of failure.
+    posteriors saved by `bayeslaw fit --out`. The limits are on latent losses, those of the law.
+    For comparison it shows the plan for the losses that one new run will measure, and the plan of
+    the medians with its probability of failure.
 
     Exits with 1 if the limits are met only farther from the fitted rows than bands were ever
     tested, and refuses a plan twice as far; --beyond-evidence accepts both. --example paper takes

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from bayeslaw.common.errors import BayeslawError, TableError, unknown
 
 LIMITS = ["params", "max_loss", "max_forgetting", "ptpp", "baseline", "base", "unique_tokens"]
-LIMITS += ["replay", "confidence"]
+LIMITS += ["replay", "confidence", "losses"]
 """Limits that a plan may have; the first three are needed."""
 CONFIDENCE = 0.9
 """Probability with which a plan meets its limits, unless one is given."""
@@ -94,7 +94,7 @@ def limits(text: str, option: str) -> dict[str, Any]:
         if name not in LIMITS:
             raise BayeslawError(f"{option}: {unknown('limit', name, LIMITS)}")
         try:
-            values[name] = value if name == "base" else count(value)
+            values[name] = value if name in ("base", "losses") else count(value)
         except ValueError:
             message = f"{option}: cannot read '{name}={value}'; write it as {PLAN!r}."
             raise BayeslawError(message) from None

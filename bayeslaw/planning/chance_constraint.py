@@ -2,7 +2,8 @@ r"""Chance constraints, as queries on a lattice of losses.
 
 A plan is the smallest budget ``u``, the log of tokens per parameter, at which all limits ``i`` hold
 with a probability of at least the `confidence` at some replay ratio ``r``. The probability is the
-share of ``S`` paired posterior draws ``s`` whose losses ``L`` are at most their thresholds ``t``:
+share of ``S`` paired posterior draws ``s`` whose losses ``L``, latent ones or those that one new
+run will measure, are at most their thresholds ``t``:
 
 .. math::
 
@@ -34,7 +35,7 @@ import numpy as np
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.inference.pools import Fit
-from bayeslaw.planning.planned_run import Domain, Farness
+from bayeslaw.planning.planned_run import Domain, Farness, are_measured
 from bayeslaw.tables.hull import MEASURED_DECADES, TOO_FAR
 
 NAMES = "target", "forgetting"
@@ -142,7 +143,7 @@ class Problem:
     confidence : float
         Probability with which all limits must hold.
     measured : bool
-        Whether the limits are on measured losses of a new run, or on latent ones.
+        Whether the limits are on the losses that one new run will measure, or on latent ones.
     far : Farness, optional
         Of (log ATPP, replay ratio): positive beyond the evidence, where no limit counts as met.
     fixed : float, optional
@@ -156,7 +157,7 @@ class Problem:
     limits: tuple[Limit, ...]
     lattice: Lattice = field(repr=False)
     confidence: float
-    measured: bool = True
+    measured: bool = False
     far: Farness | None = field(default=None, repr=False)
     fixed: float | None = None
     some: slice = slice(None)
@@ -173,6 +174,15 @@ class Problem:
     @property
     def draws(self) -> int:
         return len(self.thresholds[0])
+
+    @property
+    def noisy(self) -> bool:
+        """Whether measured losses differ from latent ones; those of point fits do not."""
+        return any(np.any(limit.domain.deviation) for limit in self.limits)
+
+    def on(self, losses: str) -> "Problem":
+        """The problem with its limits on a kind of losses."""
+        return replace(self, measured=are_measured(losses))
 
     def rank(self, confidence: float | None = None) -> int:
         """Smallest number of draws whose fraction is at least a confidence."""

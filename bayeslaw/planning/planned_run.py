@@ -15,6 +15,7 @@ from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError, argument, unknown
 from bayeslaw.common.formatting import listed
 from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.inference.forecast import KINDS
 from bayeslaw.inference.pools import Fit, check_roles, pair_draws, spread_draws, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import (
@@ -78,6 +79,13 @@ def check_confidence(confidence: float) -> None:
     """Raise `BayeslawError` unless it is a probability between 0 and 1."""
     if not 0 < confidence < 1:
         raise BayeslawError(f"confidence={confidence:g} is not between 0 and 1; 0.9 is 90 %.")
+
+
+def are_measured(losses: str) -> bool:
+    """Whether losses of a kind are measured ones; `BayeslawError` unless the kind is known."""
+    if losses not in KINDS:
+        raise BayeslawError(unknown("kind of losses", losses, KINDS))
+    return losses == "predictive"
 
 
 def _check_positive(**numbers: float | None) -> None:
@@ -357,8 +365,13 @@ def _deviations(
     return parts
 
 
-def spread(domains: Mapping[str, Domain], tokens: float, replay: float) -> pd.DataFrame:
-    """`bayeslaw.inference.variance.shares` of a planned run, a row per domain but point fits."""
+def spread(
+    domains: Mapping[str, Domain], tokens: float, replay: float, *, measured: bool
+) -> pd.DataFrame:
+    """`bayeslaw.inference.variance.shares` of a planned run, a row per domain but point fits.
+
+    Of its latent losses, or of its measured ones.
+    """
     rows = []
     for name, domain in domains.items():
         members = []
@@ -366,7 +379,8 @@ def spread(domains: Mapping[str, Domain], tokens: float, replay: float) -> pd.Da
         for member, draws, places in domain.fit.by_member(domain.pairs):
             rng = np.random.default_rng([domain.run.seed, domain.stream])
             parts = {n: v[draws] for n, v in latent_parts(member, row, rng).items()}
-            for level, values in domain.deviations.items():
+            deviations = domain.deviations if measured else {}
+            for level, values in deviations.items():
                 parts[level] = parts.get(level, 0.0) + values[places, None]
             members.append((len(places), parts))
         rows += [shares(members, pd.Index([name]))] if members else []

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,7 @@ from bayeslaw.planning.planned_run import (
     Baseline,
     Farness,
     PlannedRun,
+    are_measured,
     baseline_of,
     check_fits,
     check_limits,
@@ -34,7 +35,15 @@ from bayeslaw.planning.planned_run import (
     run_of,
     spread,
 )
-from bayeslaw.planning.result import INFEASIBLE, Choice, Plan, choice_at, replay_ratios
+from bayeslaw.planning.result import (
+    BEYOND,
+    FEASIBLE,
+    INFEASIBLE,
+    Choice,
+    Plan,
+    choice_at,
+    replay_ratios,
+)
 from bayeslaw.tables.hull import TOO_FAR
 from bayeslaw.tables.table import is_synthetic
 
@@ -58,6 +67,7 @@ def plan(
     base: str | None = None,
     unique_tokens: float | None = None,
     confidence: float = 0.9,
+    losses: Literal["latent", "predictive"] = "latent",
     relative: bool = True,
     replay: float | Sequence[float] | Floats | None = None,
     seed: int = 0,
@@ -66,9 +76,10 @@ def plan(
 
     The chance-constrained problem is: minimise D/N over D and the replay ratio such that all limits
     hold with probability `confidence`, estimated by the fraction of the posterior draws. The limits
-    are on the measured losses of a new run; the result has the probability for latent losses, too.
-    Of the runs that meet the limits, those as near to the fitted rows as bands were ever measured
-    come first. Budgets are searched as far beyond the rows as forecasts are made.
+    are on latent losses, those of the law. The result has the plan for the losses that one new run
+    will measure beside it, which costs more. Of the runs that meet the limits, those as near to the
+    fitted rows as bands were ever measured come first. Budgets are searched as far beyond the rows
+    as forecasts are made.
 
     At a fixed budget `atpp`, the least replay ratio that meets the limits given is sought; without
     any limit, the ratio whose target loss, as it holds with probability `confidence`, is least.
@@ -96,15 +107,19 @@ def plan(
         table; for a new base, draws of its loss, if the source's law starts from the base.
     base : str, optional
         The pre-trained model that the run starts from: its label in the tables' column `base`, or
-        "new". The effect of a base with training rows is its posterior, that of a new one is drawn;
-        a law that starts from the base takes its losses at ``tokens = 0``, and draws those of a new
-        one. By default the only base of that model and stage in the tables, each up to 1 %, or else
-        a new one. A base of the tables is planned for with its own N and P.
+        "new". In predictive losses the effect of a base with training rows is its posterior, and
+        that of a new one is drawn. A law that starts from the base takes its losses at
+        ``tokens = 0``, and draws those of a new one. By default the only base of that model and
+        stage in the tables, each up to 1 %, or else a new one. A base of the tables is planned for
+        with its own N and P.
     unique_tokens : float, optional
         Distinct tokens of the new data. Further ones repeat, and are worth what a target's fit to
         a table with that column says. By default no data repeat.
     confidence : float
         Probability with which all limits must hold.
+    losses : {"latent", "predictive"}
+        What the limits are on: latent losses, which are those of the law without the noise of one
+        run and the effects of base and run, or the losses that one new run will measure.
     relative : bool
         Whether `max_forgetting` is relative to the baseline.
     replay : float or sequence of float, optional
@@ -148,6 +163,7 @@ def plan(
     ratios = fitted_ratios(both) if replay is None else replay_ratios(replay)
     limits = {"max_loss": max_loss, "max_forgetting": max_forgetting}
     check_limits(limits, atpp, confidence, relative=relative)
+    measured = are_measured(losses)
     run, base_words = run_of(both, params, ptpp, base, unique_tokens, seed)
     check_fits(target, source, ratios, repeated=unique_tokens is not None)
     unconverged = tuple(failure for fit in both for failure in fit.require_converged())
@@ -162,16 +178,18 @@ def plan(
         (Limit(domains[0], most), Limit(domains[1], rise, start.loss, relative)),
         lattice_of(domains, budgets, ratios),
         confidence,
+        measured=measured,
         fixed=fixed,
     )
-    problem, place, others = _answer(everywhere, replace(everywhere, far=_reach(fits, run)))
+    far = _reach(fits, run)
+    problem, place, others = _answer(everywhere, replace(everywhere, far=far))
     best, cheaper, likeliest = map(others.get, ("best", "cheaper", "likeliest"))
     shown = best or choice_at(problem, place)
     chosen = run.at(shown.tokens, shown.replay)
     level, evidence, outside = judged(fits, chosen, refuse=best is None)
     if level == "refuse":
-        raise _no_evidence(shown, likeliest, evidence)
-    status = "feasible" if level == "ok" else "feasible, beyond the evidence"
+        raise _no_evidence(losses, shown, likeliest, evidence)
+    status = FEASIBLE if level == "ok" else BEYOND
     # The plan lies within the evidence, so the words are of the cheaper one, which does not.
     if cheaper is not None:
         evidence = judged(fits, run.at(cheaper.tokens, cheaper.replay))[1]
@@ -179,6 +197,14 @@ def plan(
     asked = {name: getattr(run, name) for name in ("params", "ptpp", "base", "unique_tokens")}
     asked |= limits | {"baseline": start.stated, "relative": relative}
     named = dict(zip(fits, domains, strict=True))
+    parts = pd.DataFrame()
+    if place is not None:
+        parts = spread(named, shown.tokens, shown.replay, measured=measured)
+    other_problem = replace(everywhere, measured=not measured)
+    other_plan, other_status = INFEASIBLE if best else shown, "infeasible" if best else status
+    # The two kinds of losses of point fits are equal, and so are their plans.
+    if everywhere.noisy:
+        other_plan, other_status = _plan_of(other_problem, far, fits)
     return Plan(
         **vars(INFEASIBLE if best else shown),
         status="infeasible" if best else status,
@@ -189,8 +215,11 @@ def plan(
         confidence=confidence,
         draws=problem.draws,
         pairing=pairing,
-        latent=choice_at(replace(problem, measured=False), place, shown.tokens),
-        spread=pd.DataFrame() if place is None else spread(named, shown.tokens, shown.replay),
+        losses=losses,
+        other=choice_at(other_problem, place, shown.tokens),
+        other_plan=other_plan,
+        other_status=other_status,
+        spread=parts,
         base=base_words,
         baseline=start.words,
         limits=asked | ({} if atpp is None else {"atpp": atpp}),
@@ -248,6 +277,24 @@ def _answer(
     if anywhere is not None:
         return everywhere, anywhere, {"likeliest": choice}
     return within, place, {"best": choice}
+
+
+def _plan_of(
+    everywhere: Problem, far: Farness | None, fits: Mapping[str, Fit]
+) -> tuple[Choice, str]:
+    """A plan and its status, of a kind of losses that is not the one asked for.
+
+    A plan that would be refused counts as infeasible.
+    """
+    problem, place, others = _answer(everywhere, replace(everywhere, far=far))
+    if "best" in others:
+        return INFEASIBLE, "infeasible"
+    found = choice_at(problem, place)
+    run = problem.limits[0].domain.run
+    level = judged(fits, run.at(found.tokens, found.replay), refuse=True)[0]
+    if level == "refuse":
+        return INFEASIBLE, "infeasible"
+    return found, FEASIBLE if level == "ok" else BEYOND
 
 
 def _deterministic(problem: Problem) -> Choice:
@@ -321,8 +368,10 @@ def _reach(fits: Mapping[str, Fit], run: PlannedRun) -> Farness | None:
     return far
 
 
-def _no_evidence(chosen: Choice, near: Choice | None, evidence: str) -> TableError:
-    within = f"P(both) is at most {near.p_both:.3f}" if near else "there is no run"
+def _no_evidence(losses: str, chosen: Choice, near: Choice | None, evidence: str) -> TableError:
+    within = (
+        f"P(both) of {losses} losses is at most {near.p_both:.3f}" if near else "there is no run"
+    )
     return TableError(
         f"no plan within the evidence: {within} there. Beyond it, at {digits(chosen.atpp)} "
         f"ATPP and {100 * chosen.replay:.1f} % replay: {evidence}"

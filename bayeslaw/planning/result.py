@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -19,9 +19,16 @@ from bayeslaw.planning.planned_run import PlannedRun, check_confidence
 
 LARGE_ERROR = 0.03
 """Monte Carlo error, as a fraction of the budget, from which the first line states it."""
+FEASIBLE, BEYOND = "feasible", "feasible, beyond the evidence"
+"""Values of `Plan.status`, beside "infeasible"."""
 SHOWN = {"atpp": "ATPP", "replay": "replay", "tokens": "tokens", "flops": "FLOPs"}
 SHOWN |= {"p_target": "P(target)", "p_forgetting": "P(forgetting)", "p_both": "P(both)"}
 SHOWN |= {"held": "P(both) of this plan"}
+MEANINGS = {
+    "latent": "those of the law, without the noise of one run and the effects of base and run",
+    "predictive": "those that one new run will measure",
+}
+"""What the losses of each kind are."""
 """Heads of the columns of a choice."""
 
 
@@ -183,12 +190,17 @@ class Plan(Choice):
         Probability with which all limits must hold.
     draws, pairing : int, str
         Number of paired draws, and how the draws of the fits were paired.
-    latent : Choice
-        The plan's budget and replay ratio, or those of `best`, with the probabilities for latent
-        losses; all others are for the measured losses of a new run.
+    losses : {"latent", "predictive"}
+        Kind of the losses that the limits are on. Probabilities and expectations are of these,
+        except in `other` and `other_plan`.
+    other : Choice
+        The plan's budget and replay ratio, or those of `best`, with the probabilities for losses
+        of the other kind.
+    other_plan, other_status : Choice, str
+        The plan for losses of the other kind, and its `status`; one that would be refused is
+        infeasible.
     spread : DataFrame
-        Shares of the variance of the measured log losses there; see
-        `bayeslaw.inference.variance`.
+        Shares of the variance of the log losses there; see `bayeslaw.inference.variance`.
     base, baseline : str
         The base that the plan starts from, and the baseline of forgetting, in words.
     limits : mapping
@@ -226,7 +238,10 @@ class Plan(Choice):
     confidence: float
     draws: int
     pairing: str
-    latent: Choice
+    losses: str
+    other: Choice
+    other_plan: Choice
+    other_status: str
     spread: pd.DataFrame = field(repr=False)
     base: str
     baseline: str
@@ -279,13 +294,19 @@ class Plan(Choice):
         chances = held.reshape(-1, len(ratios)) / self.draws
         return pd.DataFrame(chances, pd.Index(atpp, name="atpp"), pd.Index(ratios, name="replay"))
 
-    def lattice(self, *, measured: bool = True) -> tuple[Floats, Floats, dict[str, Floats]]:
+    def _on(self, losses: str | None) -> Problem:
+        """The problem of a kind of losses, by default the plan's."""
+        return self.problem.on(self.losses if losses is None else losses)
+
+    def lattice(
+        self, *, losses: Literal["latent", "predictive"] | None = None
+    ) -> tuple[Floats, Floats, dict[str, Floats]]:
         """What is limited, for each draw at each node of the lattice that the plan was found on.
 
         Parameters
         ----------
-        measured : bool
-            Whether of the measured losses of a new run, or of latent ones.
+        losses : {"latent", "predictive"}, optional
+            Kind of the losses; by default that of the plan.
 
         Returns
         -------
@@ -300,31 +321,38 @@ class Plan(Choice):
         --------
         >>> atpp, replay, values = plan.lattice()  # doctest: +SKIP
         """
-        lattice, limits = self.problem.lattice, zip(NAMES, self.problem.limits, strict=True)
-        values = {
-            name: limit.values(losses, measured=measured)
-            for (name, limit), losses in zip(limits, lattice.losses, strict=True)
-        }
+        problem = self._on(losses)
+        lattice, values = problem.lattice, {}
+        for name, limit, latent in zip(NAMES, problem.limits, lattice.losses, strict=True):
+            values[name] = limit.values(latent, measured=problem.measured)
         return np.exp(lattice.budgets), lattice.ratios, values
 
-    def at(self, *, atpp: float, replay: float) -> Choice:
+    def at(
+        self,
+        *,
+        atpp: float,
+        replay: float,
+        losses: Literal["latent", "predictive"] | None = None,
+    ) -> Choice:
         """The probabilities and expectations of a budget and a replay ratio of your own.
 
         Parameters
         ----------
         atpp, replay : float
             Adaptation tokens per parameter, and replay ratio.
+        losses : {"latent", "predictive"}, optional
+            Kind of the losses; by default that of the plan.
         """
         (ratio,) = replay_ratios([replay])
         if not 0 < atpp < math.inf:
             raise BayeslawError(f"atpp={atpp:g}: give a positive number of tokens per parameter.")
-        return choice_at(self.problem, Place(math.log(atpp), float(ratio), 0))
+        return choice_at(self._on(losses), Place(math.log(atpp), float(ratio), 0))
 
     def frontier(
         self,
         confidences: Sequence[float] = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99),
         *,
-        latent: bool = False,
+        losses: Literal["latent", "predictive"] | None = None,
     ) -> pd.DataFrame:
         """Smallest budget for each of several confidences; infinite if there is none.
 
@@ -332,16 +360,15 @@ class Plan(Choice):
         ----------
         confidences : sequence of float
             Between 0 and 1; 0.9 is 90 %.
-        latent : bool
-            Whether of plans for latent losses, in place of measured ones.
+        losses : {"latent", "predictive"}, optional
+            Kind of the losses; by default that of the plan.
 
         Returns
         -------
         DataFrame
             One row per confidence: `confidence`, and the fields of `Choice`.
         """
-        problem = replace(self.problem, measured=not latent)
-        rows = []
+        problem, rows = self._on(losses), []
         for confidence in confidences:
             check_confidence(confidence)
             place = problem.smallest(confidence, exact=confidence == self.confidence)
@@ -410,7 +437,7 @@ class Plan(Choice):
         frontier, sensitivity = self.frontier(), self.sensitivity()
         notes: list[Block] = [Note(SYNTHETIC, "synthetic")] * self.synthetic
         notes += [*self.reservations, ""] if self.reservations else []
-        blocks = [*notes, *self._stated(), "", *self._answer(), self._compared()]
+        blocks = [*notes, *self._stated(), "", *self._answer(), self._compared(), *self._beside()]
         chosen, certain = self.chosen, self.deterministic
         if math.isfinite(chosen.atpp):
             rise = self.problem.limits[1].text(chosen.forgetting)
@@ -460,8 +487,9 @@ class Plan(Choice):
             within = " within the evidence" if self.problem.far else ""
             what = "budget" if self.problem.fixed is None else "replay ratio at this budget"
             return (
-                f"{self.status}: no {what} meets the limits with probability "
-                f"{100 * self.confidence:g} %; at most {100 * self.best.p_both:.1f} %{within}"
+                f"{self.status}: no {what} meets the limits on {self.losses} losses with "
+                f"probability {100 * self.confidence:g} %; at most "
+                f"{100 * self.best.p_both:.1f} %{within}"
             )
         held = ""
         # A single draw has no other half.
@@ -484,7 +512,8 @@ class Plan(Choice):
         if self.best is not None:
             return f"Plan: {self.verdict}; binding limit: {self.binds}."
         repeated = "" if self.epochs is None else f", {self.epochs:.3g} epochs of the new data"
-        held = f"meets the limits with probability {100 * self.p_both:.3g} %{repeated}"
+        held = f"meets the limits on {self.losses} losses with probability "
+        held += f"{100 * self.p_both:.3g} %{repeated}"
         # Beside a cheaper plan the words are of that one.
         evidence = "" if self.cheaper else self.evidence
         return f"Plan: {self.verdict}. It {held}. {evidence}".strip()
@@ -536,7 +565,8 @@ class Plan(Choice):
             asked = f"{budget}replay with the least target loss that holds {probability}"
         return [
             Note(f"{self.model}: {asked}."),
-            f"The limits are on measured losses of a new run, with {self.base}.",
+            f"The limits are on {self.losses} losses: {MEANINGS[self.losses]}.",
+            f"The run starts from {self.base}.",
             f"{self.draws} draws, {self.pairing}.",
         ]
 
@@ -551,8 +581,9 @@ class Plan(Choice):
             ends = [f"{loss:.4g}" for loss in self.target_loss()]
             held = f"{100 * self.confidence:g}"
             blocks.append(
-                f"Target loss at this budget and replay: median {ends[1]}, 90 % {ends[0]} to "
-                f"{ends[2]}; with probability {held} % at most {ends[3]} nats per token."
+                f"{self.losses.capitalize()} target loss at this budget and replay: "
+                f"median {ends[1]}, 90 % {ends[0]} to {ends[2]}; with probability {held} % "
+                f"at most {ends[3]} nats per token."
             )
         elif self.error:
             low, high = self.error["atpp_90"]
@@ -566,9 +597,8 @@ class Plan(Choice):
     def _compared(self) -> Table:
         name = "plan" if self.best is None else "likeliest"
         rows: dict[str, Choice | None] = {name: self.chosen}
-        # Those of point fits, which have no noise, are equal.
-        if self.chosen.p_both != self.latent.p_both:
-            rows[f"{name}, latent losses"] = self.latent
+        if self.problem.noisy:
+            rows[f"plan, {self._other_kind} losses"] = self.other_plan
         rows |= {"beyond the evidence": self.cheaper, "within the evidence": self.likeliest}
         table = choice_table(rows | {"deterministic": self.deterministic})
         # The probability of a limit that was not given is 1, and says nothing.
@@ -577,15 +607,31 @@ class Plan(Choice):
         return replace(table, frame=table.frame.drop(columns=unlimited))
 
     @property
+    def _other_kind(self) -> str:
+        (other,) = MEANINGS.keys() - {self.losses}
+        return other
+
+    def _beside(self) -> list[Block]:
+        """What losses of the other kind are, and what they say of the plan."""
+        if not self.problem.noisy:
+            return []
+        kind = self._other_kind
+        text = f"{kind.capitalize()} losses are {MEANINGS[kind]}"
+        if len(self._no_limits) < 2 and math.isfinite(self.chosen.atpp):
+            name = "this plan" if self.best is None else "the likeliest choice"
+            text += f"; with {name} they meet the limits with probability {self.other.p_both:.3f}"
+        blocks: list[Block] = [f"{text}."]
+        if self.other_status == BEYOND != self.status:
+            blocks.append(f"The plan for {kind} losses lies beyond the evidence.")
+        return blocks
+
+    @property
     def _no_limits(self) -> list[str]:
         names = {"target": "max_loss", "forgetting": "max_forgetting"}
         return [name for name, limit in names.items() if self.limits[limit] is None]
 
     def target_loss(self) -> tuple[float, float, float, float]:
-        """Target loss there: 5, 50 and 95 %, and the `confidence` quantile.
-
-        Of the measured losses of a new run, nats per token.
-        """
+        """Target loss there: 5, 50 and 95 %, and the `confidence` quantile; nats per token."""
         chosen, problem = self.chosen, self.problem
         latent = problem.losses(math.log(chosen.atpp), chosen.replay)[0][0]
         losses = problem.limits[0].values(latent, measured=problem.measured)

@@ -175,7 +175,8 @@ HATCHED: Look = {"fc": "none", "ec": (0, 0, 0, 0.3), "hatch": "///", "lw": 0}
 def plan_landscape(plan: Plan, *, points: int = 61) -> Figure:
     """P(both), the probability that all limits are met, over replay ratio and budget.
 
-    The star is the plan, and the diamond is the deterministic plan. The solid line is P(both)
+    Of the kind of losses that the plan is for. The star is the plan, and the diamond is the
+    deterministic plan. The solid line is P(both)
     at the confidence asked for. Hatching marks extrapolation, outside the training rows.
 
     Parameters
@@ -187,7 +188,7 @@ def plan_landscape(plan: Plan, *, points: int = 61) -> Figure:
     chance = plan.surface(budgets, ratios).to_numpy()
     figure, (ax,) = axes(1, width=5.4, height=4.0)
     filled = ax.contourf(100 * ratios, budgets, chance, np.linspace(0, 1, 11), cmap="Blues")
-    figure.colorbar(filled, ax=ax, label="P(both)", pad=0.02)
+    figure.colorbar(filled, ax=ax, label=f"P(both), {plan.losses} losses", pad=0.02)
     ax.grid(visible=False)
     _contours(ax, 100 * ratios, budgets, chance, plan.confidence)
     ax.set(yscale="log", xlabel="replay ratio (%)", xlim=(0, 100), ylim=budgets[[0, -1]])
@@ -255,7 +256,7 @@ def plan_frontier(plan: Plan, *, points: int = 25) -> Figure:
             panel.axvspan(100 * never.min(), 100, **HATCHED)
         handles.append(Patch(label="infeasible", **HATCHED))
     ax.set_title(_headline(plan), loc="left")
-    ax.set(ylabel="ATPP", yscale="log")
+    ax.set(ylabel=f"ATPP, {plan.losses} losses", yscale="log")
     _budget_ticks(ax)
     below.set(ylabel="replay (%)", xlabel="confidence (%)", xlim=(49, 100), ylim=(0, 100))
     legend(figure, handles, columns=2)

@@ -166,6 +166,7 @@ def _page(name: str, plan: Plan, atpp: Floats | None, replay: Floats | None) -> 
             "title": shown.title,
             "texts": texts,
             "confidence": plan.confidence,
+            "losses": plan.losses,
             "params": plan.limits["params"],
             "atpp": budgets.tolist(),
             "replay": ratios.tolist(),

@@ -1,9 +1,9 @@
 """The paper's use case, planned on its synthetic world beside the plan of the true laws."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,14 +12,15 @@ from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import Block, Note, Shown
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.pools import Fit
-from bayeslaw.planning.planned_run import check_limits
+from bayeslaw.planning.chance_constraint import Place
+from bayeslaw.planning.planned_run import are_measured, check_limits
 from bayeslaw.planning.planner import monte_carlo, plan
 from bayeslaw.planning.result import (
+    BEYOND,
     INFEASIBLE,
     Choice,
     Plan,
     budget_text,
-    choice_at,
     replay_ratios,
 )
 from bayeslaw.simulation.worlds import World, paper_world, true_fits
@@ -34,16 +35,12 @@ class WorldPlan(Plan):
     truth : Choice
         The plan of the true laws, without any uncertainty, and its probabilities under the
         posteriors.
-    latent_plan : Choice
-        The smallest budget with which the latent losses, in place of the measured ones, meet the
-        limits with the stated probability.
-    latent_error : mapping
-        Its Monte Carlo error; see `Plan`.
+    other_error : mapping
+        Monte Carlo error of `other_plan`; see `Plan`.
     """
 
     truth: Choice
-    latent_plan: Choice
-    latent_error: dict[str, Any]
+    other_error: dict[str, Any]
 
     def shown(self) -> Shown:
         """The plan of the true laws, what the stated probability costs, and the plan itself."""
@@ -55,24 +52,28 @@ class WorldPlan(Plan):
                 f"Deterministic plan of the true laws: {budget}, {count(self.truth.tokens)} "
                 f"tokens, {self.truth.flops:.3g} FLOPs"
             )
+            place = {"atpp": self.truth.atpp, "replay": self.truth.replay}
+            latent = self.at(**place, losses="latent").p_both
+            measured = self.at(**place, losses="predictive").p_both
             blocks += [
-                "With so many tokens the true laws just meet the limits. By the posteriors, a new "
-                f"run meets them with probability {self.truth.p_both:.2f}."
+                "With so many tokens the true laws just meet the limits. By the posteriors, latent "
+                f"losses meet them with probability {latent:.2f}, and the measured losses of one "
+                f"new run with {measured:.2f}."
             ]
         else:
             title = "Deterministic plan of the true laws: infeasible"
         stated = f"{100 * self.confidence:g} %"
-        measured = "infeasible" if self.best is not None else budget_text(self, self.error)
-        latent = "infeasible"
-        if math.isfinite(self.latent_plan.atpp):
-            latent = budget_text(self.latent_plan, self.latent_error)
+        budgets = {
+            self.losses: _budget(self, self.error),
+            self._other_kind: _budget(self.other_plan, self.other_error),
+        }
+        means = {"latent": "latent losses, without noise"}
+        means["predictive"] = "measured losses of one new run"
+        own, other = (f"{means[kind]}: {budget}" for kind, budget in budgets.items())
         noise = [f"{100 * np.std(limit.domain.deviation):.2g} %" for limit in self.problem.limits]
         blocks += [
             f"To meet both limits with probability {stated} takes, of",
-            [
-                f"latent losses, without noise: {latent};",
-                f"measured losses of one new run: {measured}.",
-            ],
+            [f"{own};", f"{other}."],
             "The two differ by the noise of one new run, with a standard deviation of "
             f"{noise[0]} of the target's loss and {noise[1]} of the source's: a plan that just "
             "meets a limit leaves no room for it.",
@@ -87,6 +88,7 @@ def plan_example(
     max_loss: float | None = None,
     max_forgetting: float | None = None,
     confidence: float = 0.9,
+    losses: Literal["latent", "predictive"] = "latent",
     replay: float | Sequence[float] | Floats | None = None,
     discrepancy: str = "none",
     seed: int = 0,
@@ -104,6 +106,8 @@ def plan_example(
         default the paper's, 1.8 and .02.
     confidence : float
         Probability with which both limits must hold.
+    losses : {"latent", "predictive"}
+        Kind of the losses that the limits are on; see `bayeslaw.plan`.
     replay : float or sequence of float, optional
         Replay ratios to search; see `bayeslaw.plan`.
     discrepancy : str
@@ -117,7 +121,7 @@ def plan_example(
     Returns
     -------
     WorldPlan
-        A `Plan` with the choices `truth`, of the true laws, and `latent_plan`.
+        A `Plan` with the choice `truth`, of the true laws.
     """
     world, train = paper_world(), "ptpp <= 31"
     limits: dict[str, float | None] = {
@@ -128,6 +132,7 @@ def plan_example(
     }
     # Before the fits, which take half a minute.
     check_limits(limits, None, confidence, relative=True)
+    are_measured(losses)
     if replay is not None:
         replay_ratios(replay)
     accepted = {name: settings.pop(name, False) for name in ("unconverged", "beyond_evidence")}
@@ -139,7 +144,7 @@ def plan_example(
         fits.append(fit(world.laws[domain], table, **settings).accepted(**accepted))
     asked = {**world.limits, **limits, "confidence": confidence, "replay": replay}
     target, source = fits
-    return plan_in_world(world, target, source, **asked, seed=seed)
+    return plan_in_world(world, target, source, **asked, losses=losses, seed=seed)
 
 
 def plan_in_world(world: World, target: Fit, source: Fit, **asked: Any) -> WorldPlan:
@@ -151,11 +156,20 @@ def plan_in_world(world: World, target: Fit, source: Fit, **asked: Any) -> World
     truth = INFEASIBLE
     if math.isfinite(sure.atpp):
         truth = found.at(atpp=sure.atpp, replay=sure.replay)
-    latent = replace(found.problem, measured=False)
-    place = latent.smallest(exact=True)
-    return WorldPlan(
-        **vars(found),
-        truth=truth,
-        latent_plan=choice_at(latent, place),
-        latent_error=monte_carlo(latent, place)[0],
-    )
+    return WorldPlan(**vars(found), truth=truth, other_error=_error_of_other(found))
+
+
+def _error_of_other(plan: Plan) -> dict[str, Any]:
+    """Monte Carlo error of `Plan.other_plan`; of none, nothing."""
+    other = plan.other_plan
+    if not math.isfinite(other.atpp):
+        return {}
+    problem = replace(plan.problem, measured=not plan.problem.measured)
+    if plan.other_status == BEYOND:
+        problem = replace(problem, far=None)
+    return monte_carlo(problem, Place(math.log(other.atpp), other.replay, 0))[0]
+
+
+def _budget(choice: Choice, error: Mapping[str, Any]) -> str:
+    """A budget in words, with its Monte Carlo error."""
+    return budget_text(choice, error) if math.isfinite(choice.atpp) else "infeasible"
