@@ -168,7 +168,7 @@ def replay(options: Namespace) -> Jobs:
     yield from by_way(ratios(options.bench), options)
 
 
-@experiment(by_part, laws="transfer", ways="default,seed 1", draws=0, resamples=1000)
+@experiment(by_part, laws="transfer", ways="default", draws=0, resamples=1000)
 def adaptation(options: Namespace) -> Jobs:
     """The sixteen splits each of tinycpt and tinycode."""
     yield from by_way((s for s in shipped() if s[1] in ("tinycpt", "tinycode")), options)
