@@ -154,6 +154,15 @@ def transfer() -> Case:
 
 
 @option
+def mixed() -> Case:
+    """A third of its draws are of the law without its discrepancy."""
+    rows = STAGED.assign(base=[3.0, 3.0, 99.0, np.nan], run=[31.0, 500.0, 501.0, np.nan])
+    how = {"discrepancy": "auto", "effects": "size", "errors": "independent"}
+    fits = (short("transfer", each, **how) for each in (stages(), as_text(stages())))
+    return Case(next(fits), rows, next(fits), as_text(rows))
+
+
+@option
 def pool() -> Case:
     """Weights in another order than the members."""
     members = {"form1n": form1n().fit, "transfer": transfer().fit}
@@ -348,6 +357,7 @@ def datatree(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
 
 SAYS = {
     ("transfer", "derive"): "starts from the loss of a base",
+    ("mixed", "derive"): "starts from the loss of a base",
     ("declared", "plan"): "a plan does not know dropout, experts; fit the rows of one value",
     **{
         (pool, use): "not a pool; take a member"
