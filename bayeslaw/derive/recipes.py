@@ -44,6 +44,8 @@ from bayeslaw.tables.table import Rows, is_synthetic, rows_of
 from bayeslaw.tables.units import check_units
 from bayeslaw.tables.validation import COVARIATES
 
+EQUAL_REGRET = 1e-9
+"""Nats by which regrets of equal recipes may differ."""
 REGRET = "regret: expected nats above the best if chosen now"
 FARTHER = 100.0
 """Budgets up to this many times the greatest budget of any training row are searched."""
@@ -125,8 +127,9 @@ class Recipes(Showing):
 
     def sentence(self) -> str:
         """What to choose at the last target, in one sentence."""
-        last = self.to_frame().tail(len(self.names)).sort_values("regret")
-        best, asked = last.iloc[0], self.targets.iloc[-1]
+        last, asked = self.to_frame().tail(len(self.names)), self.targets.iloc[-1]
+        # Of equal recipes the first: rounding, which differs between processors, does not choose.
+        best = last[last["regret"] <= last["regret"].min() + EQUAL_REGRET].iloc[0]
         where = ", ".join(f"{name} {value:.3g}" for name, value in asked.items())
         return (
             f"At {where}, {best['recipe']} has the lowest loss with probability "
