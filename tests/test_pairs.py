@@ -30,6 +30,9 @@ from tests.support import EXPERTS, refused, routed, saved, slow, small, stages
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.* runs are few"),
     pytest.mark.filterwarnings("ignore:.* rows were fitted"),
+    # The law as stated does not describe tables that another law made; whether its effects then
+    # take its place depends on the draws, which differ between processors.
+    pytest.mark.filterwarnings("ignore:.* without discrepancy on table"),
 ]
 
 
