@@ -20,12 +20,17 @@ SETTINGS: list[dict[str, Any]] = [
     {"law": "form1", "discrepancy": "adaptation"},
     {"law": "chinchilla", **PLAIN, "effects": ("base",)},
     {"law": "chinchilla", **PLAIN, "errors": "run"},
-    *({"law": "chinchilla", **PLAIN, "likelihood": each} for each in ("skewed", "normal", "huber")),
+    *(
+        {"law": "chinchilla", **PLAIN, "likelihood": each}
+        for each in ("skewed", "normal", "huber")
+    ),
 ]
 """Settings of `bayeslaw.calibrate`; the first are the default model of each law."""
 
 
-def ranks(setting: dict[str, Any], simulations: int, seeds: int, sampler: dict) -> dict[str, Any]:
+def ranks(
+    setting: dict[str, Any], simulations: int, seeds: int, sampler: dict
+) -> dict[str, Any]:
     """Quantities whose ranks stay in their simultaneous 95 % envelope; 1 in 20 leaves it by chance.
 
     `spread` is the variance of new losses' ranks over that of uniform ones: above 1, bands are too
@@ -58,9 +63,15 @@ def calibration(options: Namespace) -> Jobs:
     sampler = {"draws": options.draws, "retry": False} if options.draws else {}
     settings = SETTINGS
     if options.smoke:
-        settings, sampler = [{"law": "chinchilla", **PLAIN}], SMOKE | {"draws": 300, "tune": 300}
+        settings, sampler = (
+            [{"law": "chinchilla", **PLAIN}],
+            SMOKE | {"draws": 300, "tune": 300},
+        )
     for setting in settings:
-        words = [f"{k}={'+'.join(v) if isinstance(v, tuple) else v}" for k, v in setting.items()]
+        words = [
+            f"{k}={'+'.join(v) if isinstance(v, tuple) else v}"
+            for k, v in setting.items()
+        ]
         name = " ".join(words).removeprefix("law=")
         many = 3 if options.smoke else options.simulations
         yield {"setting": name}, partial(ranks, setting, many, options.seeds, sampler)

@@ -36,15 +36,28 @@ def few(rows: pd.DataFrame) -> Tables:
 def annealing(options: Namespace) -> Jobs:
     """What checkpoints that are not annealed add to forecasts of the largest size, annealed."""
     rows, tables = "0 < replay < 1 and seed == 0", []
-    for source, domain in (("tinycpt", "french"), ("tinycpt", "english"), ("tinycode", "python")):
+    for source, domain in (
+        ("tinycpt", "french"),
+        ("tinycpt", "english"),
+        ("tinycode", "python"),
+    ):
         table = bl.read_table(DATA / source / f"{domain}.csv", where=rows)
-        tables.append((f"{source} {domain}", "form1n", table, table.frame["params"].max()))
+        tables.append(
+            (f"{source} {domain}", "form1n", table, table.frame["params"].max())
+        )
     if options.bench:  # Gemstones, which may not be shipped
-        both = [pd.read_csv(options.bench / f"gemstones_{kind}.csv") for kind in ("hot", "cool")]
+        both = [
+            pd.read_csv(options.bench / f"gemstones_{kind}.csv")
+            for kind in ("hot", "cool")
+        ]
         frame = pd.concat([each.assign(annealed=i) for i, each in enumerate(both)])
         columns = ["params", "tokens", "loss", "run", "annealed"]
-        frame = frame[columns].drop_duplicates().assign(run=lambda f: f["run"].astype(str))
-        tables.append(("gemstones", "chinchilla", bl.from_frame(frame, "gemstones"), 1e9))
+        frame = (
+            frame[columns].drop_duplicates().assign(run=lambda f: f["run"].astype(str))
+        )
+        tables.append(
+            ("gemstones", "chinchilla", bl.from_frame(frame, "gemstones"), 1e9)
+        )
     for name, law, table, size in tables:
         test = table.query(f"annealed == 1 and params >= {size}")
         every = table.query(f"annealed == 0 or params < {size}")
@@ -61,7 +74,9 @@ def annealing(options: Namespace) -> Jobs:
             )
 
 
-def fitted(law: str, train: bl.LossTable, test: bl.LossTable, settings: dict) -> dict[str, Any]:
+def fitted(
+    law: str, train: bl.LossTable, test: bl.LossTable, settings: dict
+) -> dict[str, Any]:
     """Scores of a fit."""
     return {"train": len(train)} | scored(bl.fit(law, train, **settings), test)
 
@@ -74,9 +89,15 @@ RATE_COLUMNS = ["params", "tokens", "loss", "base", "scale", "rate"]
 def rate_tables() -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
     """Name, fitted and held-out rows of Delphi's bases, at four learning rates."""
     swept = pd.read_csv(DATA / "delphi/k020.csv").rename(columns={"lr_factor": "rate"})
-    same = pd.read_csv(DATA / "delphi/isotoken.csv").rename(columns={"lr_factor": "rate"})
-    clean, other = (swept[swept["domain"] == d][RATE_COLUMNS] for d in ("math_j050", "math_4plus"))
-    small, large = (clean[near] for near in (clean["scale"] < 5e20, clean["scale"] > 5e20))
+    same = pd.read_csv(DATA / "delphi/isotoken.csv").rename(
+        columns={"lr_factor": "rate"}
+    )
+    clean, other = (
+        swept[swept["domain"] == d][RATE_COLUMNS] for d in ("math_j050", "math_4plus")
+    )
+    small, large = (
+        clean[near] for near in (clean["scale"] < 5e20, clean["scale"] > 5e20)
+    )
     yield "swept", small, large
     yield "partly swept", small[(small["scale"] < 3e19) | (small["rate"] == 0.5)], large
     both = pd.concat([same[RATE_COLUMNS], other])
@@ -106,7 +127,11 @@ def best_rate(fit: bl.Posterior, cell: pd.DataFrame) -> dict[str, Any]:
 def rate(options: Namespace) -> Jobs:
     """What a column `rate` adds to forecasts of Delphi's larger bases."""
     for name, small, large in rate_tables():
-        ways = {"rate": small, "alike": small.drop(columns="rate"), "best": best_rows(small)}
+        ways = {
+            "rate": small,
+            "alike": small.drop(columns="rate"),
+            "best": best_rows(small),
+        }
         ways[".5"] = small[small["rate"] == 0.5].drop(columns="rate")
         for way, train in ways.items():
 
@@ -147,7 +172,10 @@ REPEATED = {
     },
 }
 """Training and held-out runs."""
-ROUTED = {"size": ("params < 1e9", "params > 1e9"), "experts": ("experts <= 64", "experts > 64")}
+ROUTED = {
+    "size": ("params < 1e9", "params > 1e9"),
+    "experts": ("experts <= 64", "experts > 64"),
+}
 """The same of routed models."""
 ROUTERS = "S-Base", "RL-R", "Hash"
 
@@ -178,7 +206,9 @@ def as_published(frame: pd.DataFrame, *, free: bool) -> dict[str, float]:
     return dict(zip(("R_D", "R_N"), np.exp(best[:2]).tolist(), strict=True))
 
 
-def of_covariates() -> Iterator[tuple[str, str, str | Path, bl.LossTable, bl.LossTable]]:
+def of_covariates() -> Iterator[
+    tuple[str, str, str | Path, bl.LossTable, bl.LossTable]
+]:
     """Name, column, law that reads it, training and held-out rows."""
     table = bl.read_table(DATA / "datablations/c4.csv")
     for name, queries in REPEATED.items():
@@ -204,16 +234,22 @@ def by_column(rows: pd.DataFrame) -> Tables:
     names = ["split", "discrepancy", "way", "train", "test", "gate", "seconds"]
     estimates = ["discrepancy", "way", "R_D", "R_N", "lower_90", "upper_90", "R_D_N"]
     return {
-        "by what was held out": weighted.join(measured[keys]).groupby(keys, sort=False).sum(),
+        "by what was held out": weighted.join(measured[keys])
+        .groupby(keys, sort=False)
+        .sum(),
         "by split": measured[[*names, *SCORES, "r2"]],
-        "what repeated tokens are worth": rows[rows["crps"].isna()].reindex(columns=estimates),
+        "what repeated tokens are worth": rows[rows["crps"].isna()].reindex(
+            columns=estimates
+        ),
     }
 
 
 @experiment(by_column)
 def covariates(options: Namespace) -> Jobs:
     """What the columns of repeated tokens and of experts are worth, by discrepancy."""
-    for discrepancy, (split, column, law, *parts) in product(("none", "auto"), of_covariates()):
+    for discrepancy, (split, column, law, *parts) in product(
+        ("none", "auto"), of_covariates()
+    ):
         for way in ("with", "without"):
 
             def job(
@@ -222,14 +258,27 @@ def covariates(options: Namespace) -> Jobs:
                 parts: list[bl.LossTable] = parts,
                 discrepancy: str = discrepancy,
             ) -> dict[str, Any]:
-                train, test = (bl.from_frame(p.frame.drop(columns=drop), p.name) for p in parts)
+                train, test = (
+                    bl.from_frame(p.frame.drop(columns=drop), p.name) for p in parts
+                )
                 start = time.process_time()
-                settings = {"discrepancy": discrepancy, "retry": True} | options.settings
+                settings = {
+                    "discrepancy": discrepancy,
+                    "retry": True,
+                } | options.settings
                 found = fitted(law, train, test, settings)
                 r2 = 1 - (found["rmse_log"] / np.log(test.loss).std()) ** 2
                 return found | {"r2": r2, "seconds": time.process_time() - start}
 
-            yield {"split": split, "column": column, "discrepancy": discrepancy, "way": way}, job
+            yield (
+                {
+                    "split": split,
+                    "column": column,
+                    "discrepancy": discrepancy,
+                    "way": way,
+                },
+                job,
+            )
     table = bl.read_table(DATA / "datablations/c4.csv")
     for free in (False, True):
         key = {"split": "none", "column": "unique_tokens", "discrepancy": "none"}
@@ -242,7 +291,9 @@ def covariates(options: Namespace) -> Jobs:
             fit = bl.fit("chinchilla", table, **settings)
             ends = fit.draws["R_D"].quantile([0.5, 0.05, 0.95]).to_numpy()
             falls = float(fit.draws["R_D_N"].median())
-            return dict(zip(("R_D", "lower_90", "upper_90"), ends, strict=True)) | {"R_D_N": falls}
+            return dict(zip(("R_D", "lower_90", "upper_90"), ends, strict=True)) | {
+                "R_D_N": falls
+            }
 
         key = {"split": "none", "column": "unique_tokens", "discrepancy": discrepancy}
         yield key | {"way": "posterior"}, posterior
@@ -255,7 +306,9 @@ TUNED = "olmo c4_en", "olmo pile", "gadre rpj"
 """Splits of tables that are tuned alike everywhere."""
 
 
-def undertuned_tables(bench: Path | None) -> Iterator[tuple[str, str, pd.DataFrame, str, str]]:
+def undertuned_tables(
+    bench: Path | None,
+) -> Iterator[tuple[str, str, pd.DataFrame, str, str]]:
     """Name, law, rows, and queries of training and test rows, where the best-tuned run is known."""
     frame = pd.read_csv(DATA / "delphi/k020.csv")
     rows = frame[frame["domain"] == "math_j050"]
@@ -264,7 +317,10 @@ def undertuned_tables(bench: Path | None) -> Iterator[tuple[str, str, pd.DataFra
     yield "delphi replay", "dcpt", rows, "scale < 4e19", "4e19 < scale < 1e21"
     for corpus in ("rw", "owt2") if bench else ():
         kinds = ("const", "cosine")
-        files = [pd.read_csv(bench / f"porian_{corpus}_{k}.csv").assign(schedule=k) for k in kinds]
+        files = [
+            pd.read_csv(bench / f"porian_{corpus}_{k}.csv").assign(schedule=k)
+            for k in kinds
+        ]
         # Of sizes and budgets with both schedules; tokens differ by rounding.
         rows = pd.concat(files)
         cells = rows.groupby(["params", "flops"])
@@ -273,7 +329,13 @@ def undertuned_tables(bench: Path | None) -> Iterator[tuple[str, str, pd.DataFra
         rows = rows.assign(tokens=tokens).drop(columns=["run", "domain"])
         yield f"porian {corpus}", "chinchilla", rows, "flops < 2e18", "flops > 6e18"
         late = rows[rows["schedule"] == "cosine"]
-        yield f"porian {corpus} cosine", "chinchilla", late, "flops < 2e18", "flops > 6e18"
+        yield (
+            f"porian {corpus} cosine",
+            "chinchilla",
+            late,
+            "flops < 2e18",
+            "flops > 6e18",
+        )
 
 
 def best(rows: pd.DataFrame) -> pd.DataFrame:
@@ -281,7 +343,9 @@ def best(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.loc[rows.groupby([c for c in CELL if c in rows])["loss"].idxmin()]
 
 
-def tuning(law: str, method: str, train: bl.LossTable, test: pd.DataFrame, settings: dict) -> dict:
+def tuning(
+    law: str, method: str, train: bl.LossTable, test: pd.DataFrame, settings: dict
+) -> dict:
     """Scores of forecasts of log losses, the latent and the measured one."""
     truth = np.log(test["loss"].to_numpy())
     if method == "huber":
@@ -294,7 +358,9 @@ def tuning(law: str, method: str, train: bl.LossTable, test: pd.DataFrame, setti
         found[f"bias_{kind}"] = (np.median(logs, 0) - truth).mean()
         found[f"crps_{kind}"] = crps(logs, truth).mean()
         for level in (50, 90):
-            low, high = np.quantile(logs, [0.5 - level / 200, 0.5 + level / 200], axis=0)
+            low, high = np.quantile(
+                logs, [0.5 - level / 200, 0.5 + level / 200], axis=0
+            )
             found[f"in_{level}_{kind}"] = ((low <= truth) & (truth <= high)).mean()
         found[f"width_{kind}"] = (high - low).mean()
     return found
@@ -303,7 +369,11 @@ def tuning(law: str, method: str, train: bl.LossTable, test: pd.DataFrame, setti
 def by_method(rows: pd.DataFrame) -> Tables:
     """Means by table, rows that are fitted, and method."""
     rows["rows"] = rows["rows"].str.split().str[0]
-    return {"means": rows.groupby(["table", "rows", "method"], sort=False).mean(numeric_only=True)}
+    return {
+        "means": rows.groupby(["table", "rows", "method"], sort=False).mean(
+            numeric_only=True
+        )
+    }
 
 
 @experiment(by_method, bench=None)
@@ -313,10 +383,17 @@ def undertuned(options: Namespace) -> Jobs:
     methods, cases = ("studentt", "skewed", "huber"), []
     for name, _, train, test, laws in shipped():
         if name in TUNED:
-            cases.append((name, "tuned", laws[0], train, test.frame.reset_index(drop=True)))
+            cases.append(
+                (name, "tuned", laws[0], train, test.frame.reset_index(drop=True))
+            )
     for name, law, rows, train, test in undertuned_tables(options.bench):
-        rows = rows.reset_index(drop=True).drop(columns=["run", "base"], errors="ignore")
-        inside, outside = rows.query(train), best(rows.query(test)).reset_index(drop=True)
+        rows = rows.reset_index(drop=True).drop(
+            columns=["run", "base"], errors="ignore"
+        )
+        inside, outside = (
+            rows.query(train),
+            best(rows.query(test)).reset_index(drop=True),
+        )
         tables, keys = {"all": inside}, [c for c in CELL if c in rows]
         if len(inside) > len(best(inside)):
             tables["best"] = best(inside)
@@ -325,7 +402,13 @@ def undertuned(options: Namespace) -> Jobs:
                 tables[f"one {seed}"] = drawn.sort_index()
         for kind, table in tables.items():
             cases.append(
-                (name, kind, law, bl.from_frame(table.reset_index(drop=True), name), outside)
+                (
+                    name,
+                    kind,
+                    law,
+                    bl.from_frame(table.reset_index(drop=True), name),
+                    outside,
+                )
             )
     settings = {"seed": 0, "draws": 500, "retry": False} | options.settings
     for (name, kind, law, train, test), method in product(cases, methods):
@@ -349,7 +432,11 @@ def loss_curves() -> pd.DataFrame:
     frame = pd.read_csv(DATA / "multipowerlaw/curves.csv")
     first = frame.groupby("run")["loss"].transform("first").astype(str)
     frame["cosine"] = frame["schedule"].str.startswith("cosine")
-    trunk = frame["params"].astype(str) + frame["schedule"].where(frame["cosine"], "") + first
+    trunk = (
+        frame["params"].astype(str)
+        + frame["schedule"].where(frame["cosine"], "")
+        + first
+    )
     plateau = (frame["lr"] >= 0.9 * frame["lr"].max()) & (frame["annealed"] == 0)
     return frame.assign(tokens=frame["step"], plateau=plateau, trunk=trunk)
 
@@ -370,8 +457,15 @@ def power_law(frame: pd.DataFrame, tokens: float) -> float:
     def law(q: Floats, at: Floats) -> Floats:
         return np.logaddexp(q[0], q[1] - np.exp(q[2]) * at)
 
-    starts = [[y[-1] - 0.1, y[-1] - 2, np.log(b)] for b in (0.2, 0.5, 1.0)] if len(x) > 3 else []
-    fits = [least_squares(lambda q: law(q, x) - y, s, loss="huber", f_scale=1e-3) for s in starts]
+    starts = (
+        [[y[-1] - 0.1, y[-1] - 2, np.log(b)] for b in (0.2, 0.5, 1.0)]
+        if len(x) > 3
+        else []
+    )
+    fits = [
+        least_squares(lambda q: law(q, x) - y, s, loss="huber", f_scale=1e-3)
+        for s in starts
+    ]
     found = min(fits, key=lambda fit: fit.cost, default=None)
     return float(y[-1] if found is None else law(found.x, np.zeros(1))[0])
 
@@ -380,15 +474,27 @@ def rivals(finished: str) -> pd.DataFrame:
     """Errors of ways without a posterior: the last loss so far, a curve, and it corrected."""
     frame, found = loss_curves(), []
     for (_, end), part in product(frame[frame["annealed"] == 1].iterrows(), PARTS):
-        curve = frame[(frame["run"] == end["run"]) & (frame["step"] <= part * end["step"])]
-        ways = {"curve": power_law(curve, end["tokens"]), "last": np.log(curve["loss"].iloc[-1])}
+        curve = frame[
+            (frame["run"] == end["run"]) & (frame["step"] <= part * end["step"])
+        ]
+        ways = {
+            "curve": power_law(curve, end["tokens"]),
+            "last": np.log(curve["loss"].iloc[-1]),
+        }
         case = {"size": end["params"], "schedule": end["schedule"], "part": part}
         case |= {"trunk": end["trunk"], "finished": finished}
-        found += [case | {"way": w, "error": v - np.log(end["loss"])} for w, v in ways.items()]
+        found += [
+            case | {"way": w, "error": v - np.log(end["loss"])} for w, v in ways.items()
+        ]
     rows = pd.DataFrame(found)
-    law, group = rows[rows["way"] == "curve"], "size" if finished == "new size" else "trunk"
+    law, group = (
+        rows[rows["way"] == "curve"],
+        "size" if finished == "new size" else "trunk",
+    )
     parts = dict(list(law.groupby("part")))
-    pairs = [(parts[part], own) for part, own in zip(law["part"], law[group], strict=True)]
+    pairs = [
+        (parts[part], own) for part, own in zip(law["part"], law[group], strict=True)
+    ]
     means = [alike.loc[alike[group] != own, "error"].mean() for alike, own in pairs]
     return pd.concat([rows, law.assign(way="corrected", error=law["error"] - means)])
 
@@ -410,29 +516,39 @@ def running(options: Namespace) -> Jobs:
     frame = loss_curves()
     ends = frame[frame["annealed"] == 1]
     # Two ends of one run would be two errors of its path at equal tokens.
-    labelled = ends.assign(run=ends["trunk"].where(ends["schedule"] != ENDS[3], ends["run"]))
+    labelled = ends.assign(
+        run=ends["trunk"].where(ends["schedule"] != ENDS[3], ends["run"])
+    )
     columns = ["params", "tokens", "loss", "run", "annealed"]
     sizes = sorted(set(ends["params"]), reverse=True)
     fits: dict[tuple, bl.Posterior] = {}  # parts that add no row share a fit
 
     def job(train: pd.DataFrame, own: int, end: pd.DataFrame) -> dict[str, Any]:
         if (index := tuple(train.index)) not in fits:
-            fits[index] = bl.fit("chinchilla", bl.from_frame(train[columns]), **settings)
+            fits[index] = bl.fit(
+                "chinchilla", bl.from_frame(train[columns]), **settings
+            )
         table = bl.from_frame(end[columns].assign(run="running"), "end")
         found = scored(fits[index], table)
         return {"own": own, "error": found["bias_log"]} | found
 
-    for finished, size, group in product(FINISHED, sizes, (ENDS[:1], ENDS[1:2], ENDS[2:])):
+    for finished, size, group in product(
+        FINISHED, sizes, (ENDS[:1], ENDS[1:2], ENDS[2:])
+    ):
         tests = ends[(ends["params"] == size) & ends["schedule"].isin(group)]
         same = frame["params"] == size
-        out = frame.index[same if finished == "new size" else frame["trunk"].isin(tests["trunk"])]
+        out = frame.index[
+            same if finished == "new size" else frame["trunk"].isin(tests["trunk"])
+        ]
         others = pd.concat([t[~t.index.isin(out)] for t in (used(frame), labelled)])
         for part, (i, schedule) in product((0.0, *PARTS), enumerate(group)):
             seen = same & (frame["step"] <= part * tests["step"].max())
             seen &= frame["run"] == tests["run"].iloc[0]
             own = used(frame[seen]).assign(run="running")
             way = "running" if part else "others"
-            key = dict(zip(RUNNING_KEY, (finished, size, schedule, part, way), strict=True))
+            key = dict(
+                zip(RUNNING_KEY, (finished, size, schedule, part, way), strict=True)
+            )
             yield key, partial(job, pd.concat([others, own]), len(own), tests.iloc[[i]])
 
 
@@ -471,7 +587,9 @@ def accuracy_rows(corpus: str, split: str, settings: dict) -> pd.DataFrame:
         x, y = pairs["loss"].to_numpy(), pairs["accuracy"].to_numpy()
         rng = np.random.default_rng(0)
         mid, width, floor, ceiling, _ = curves(x, y, len(loss), rng)[..., None]
-        point = np.median(floor + (ceiling - floor) / (1 + np.exp((median - mid) / width)), axis=0)
+        point = np.median(
+            floor + (ceiling - floor) / (1 + np.exp((median - mid) / width)), axis=0
+        )
         flops = -np.log(chosen["params"] * chosen["tokens"]).to_numpy()
         asked = -np.log(held_out.frame["params"] * held_out.frame["tokens"]).to_numpy()
         direct = accuracies(
@@ -482,10 +600,21 @@ def accuracy_rows(corpus: str, split: str, settings: dict) -> pd.DataFrame:
             "point": {"median": point, "crps": np.abs(point - truth)},
             "direct": quantiles(direct, truth),
         }
-        about = {"task": task, "run": held_out.frame["run"].to_numpy(), "accuracy": truth}
-        about |= {"loss": held_out.loss, "forecast": median, "converged": fit.convergence.ok}
+        about = {
+            "task": task,
+            "run": held_out.frame["run"].to_numpy(),
+            "accuracy": truth,
+        }
+        about |= {
+            "loss": held_out.loss,
+            "forecast": median,
+            "converged": fit.convergence.ok,
+        }
         about["refused"] = (median < x.min()) | (median > x.max())
-        frames += [pd.DataFrame({**about, "way": way, **values}) for way, values in ways.items()]
+        frames += [
+            pd.DataFrame({**about, "way": way, **values})
+            for way, values in ways.items()
+        ]
     return pd.concat(frames)
 
 
@@ -495,11 +624,18 @@ def curve_alone() -> pd.DataFrame:
     for (corpus, task), own in everything.groupby(["train_set", "task"]):
         other = everything.query(f"train_set != '{corpus}' and task == '{task}'")
         for split, (train, test) in ACCURACY.items():
-            pairs, held_out = other if split == "corpus" else own.query(train), own.query(test)
+            pairs, held_out = (
+                other if split == "corpus" else own.query(train),
+                own.query(test),
+            )
             x, y = pairs["loss"].to_numpy(), pairs["accuracy"].to_numpy()
-            draws = accuracies(np.tile(held_out["loss"], (4000, 1)), x, y, np.random.default_rng(0))
+            draws = accuracies(
+                np.tile(held_out["loss"], (4000, 1)), x, y, np.random.default_rng(0)
+            )
             low, high = np.quantile(draws, [0.05, 0.95], axis=0)
-            new = held_out.assign(split=split, in90=held_out["accuracy"].between(low, high))
+            new = held_out.assign(
+                split=split, in90=held_out["accuracy"].between(low, high)
+            )
             rows.append(new.assign(refused=~held_out["loss"].between(x.min(), x.max())))
     return pd.concat(rows).groupby(["split", "refused"])["in90"].agg(["mean", "size"])
 
@@ -511,11 +647,16 @@ def by_split(rows: pd.DataFrame) -> Tables:
         rows[f"in{level}"] = inside.where(rows[f"low{level}"].notna()).astype(float)
     rows["width90"] = rows["high90"] - rows["low90"]
     rows["error"] = (rows["median"] - rows["accuracy"]).abs()
-    scores, bands = ["in50", "in90", "width90", "crps", "error"], rows[rows["way"] == "band"]
+    scores, bands = (
+        ["in50", "in90", "width90", "crps", "error"],
+        rows[rows["way"] == "band"],
+    )
     ways = rows.groupby(["split", "refused", "way"])
     tasks = bands.groupby(["split", "refused", "corpus", "task"])
     found = {"by way": ways, "bands by task": tasks}
-    tables = {title: g[scores].mean().assign(rows=g.size()) for title, g in found.items()}
+    tables = {
+        title: g[scores].mean().assign(rows=g.size()) for title, g in found.items()
+    }
     return tables | {"curves at measured losses": curve_alone()}
 
 

@@ -30,7 +30,14 @@ from benchmarks.splits import benched, shipped
 
 CHOICES = ("walk", "trend", "curvature", "none")
 SHIFTED = ("shifted", "shifted as measured")
-WAYS = ("walk", *SHIFTED, "continued", "trend", "short trend", *(f"cut {kind}" for kind in CHOICES))
+WAYS = (
+    "walk",
+    *SHIFTED,
+    "continued",
+    "trend",
+    "short trend",
+    *(f"cut {kind}" for kind in CHOICES),
+)
 PENALTY = 1.0
 """Weight of the mean error beside CRPS, both of log loss, where the discrepancy is chosen."""
 # .01 and .02 had a CRPS of 1.04 and 1.11 times the default's.
@@ -81,12 +88,21 @@ def bias_per_decade(source: str, *, own: bool = False) -> float:
     return float(slopes.mean() * SLOPE**2 / (SLOPE**2 + slopes.var() / len(slopes)))
 
 
-def last_rows(train: bl.LossTable, test: bl.LossTable) -> tuple[bl.LossTable, bl.LossTable]:
+def last_rows(
+    train: bl.LossTable, test: bl.LossTable
+) -> tuple[bl.LossTable, bl.LossTable]:
     """Training rows cut where the test rows lie farthest: about a quarter come after the cut."""
-    amounts = {"params": 1.0, "tokens": 1.0, "tokens / params": 1.0, "params * tokens": 0.5}
+    amounts = {
+        "params": 1.0,
+        "tokens": 1.0,
+        "tokens / params": 1.0,
+        "params * tokens": 0.5,
+    }
     distances = {
         along: weight
-        * np.log(test.frame.eval(along) / train.frame.eval(along).max()).clip(lower=0).mean()
+        * np.log(test.frame.eval(along) / train.frame.eval(along).max())
+        .clip(lower=0)
+        .mean()
         for along, weight in amounts.items()
     }
     for along in sorted(distances, key=lambda name: -distances[name]):
@@ -104,7 +120,9 @@ def by_source(rows: pd.DataFrame) -> Tables:
     """Tables of `pooled`, relative to the default, and how often each discrepancy was chosen."""
     truth = pd.read_csv(FOLDER / "truth.csv").replace({"way": {"plain": "none"}})
     scored = pd.concat([rows, truth[truth["way"].isin(("curvature", "none"))]])
-    scored = scored.drop_duplicates(["table", "way"]).set_index(["table", "way"], drop=False)
+    scored = scored.drop_duplicates(["table", "way"]).set_index(
+        ["table", "way"], drop=False
+    )
     costs = (scored["crps"] + PENALTY * scored["bias_log"].abs()).unstack("way")
     costs = costs.reindex(columns=[f"cut {kind}" for kind in CHOICES]).dropna()
     chosen, counts = [rows[~rows["way"].str.startswith("cut")]], {}
@@ -127,9 +145,19 @@ def far(options: Namespace) -> Jobs:
         train, test = tables[name]
         if kind.startswith("cut"):
             train, test = last_rows(train, test)
-        settings = {"draws": 500 if len(train) >= 30 else 1500, "retry": False, "cores": 1}
-        discrepancy = Trend(correlation=1.0) if kind == "short trend" else kind.removeprefix("cut ")
-        return bl.fit(LAW, train, discrepancy=discrepancy, **settings | options.settings), test
+        settings = {
+            "draws": 500 if len(train) >= 30 else 1500,
+            "retry": False,
+            "cores": 1,
+        }
+        discrepancy = (
+            Trend(correlation=1.0)
+            if kind == "short trend"
+            else kind.removeprefix("cut ")
+        )
+        return bl.fit(
+            LAW, train, discrepancy=discrepancy, **settings | options.settings
+        ), test
 
     tables = {}
     for name, source, train, test, laws in chain(shipped(), benched(options.bench)):
@@ -138,8 +166,12 @@ def far(options: Namespace) -> Jobs:
         tables[name] = train, test
         for way in WAYS:
 
-            def job(name: str = name, source: str = source, way: str = way) -> dict[str, Any]:
-                fit, test = fitted(name, "walk" if way in (*SHIFTED, "continued") else way)
+            def job(
+                name: str = name, source: str = source, way: str = way
+            ) -> dict[str, Any]:
+                fit, test = fitted(
+                    name, "walk" if way in (*SHIFTED, "continued") else way
+                )
                 gate = "; ".join(fit.convergence.failures) or "passed"
                 if way == "continued":
                     fit = replace(fit, spec=replace(fit.spec, discrepancy=Continued()))
@@ -149,6 +181,8 @@ def far(options: Namespace) -> Jobs:
                     decades = forecast.positions["decades"].to_numpy()
                     bias = bias_per_decade(source, own=way == "shifted as measured")
                     drawn = drawn * np.exp(-bias * decades)
-                return {"source": source, "test": len(test), "gate": gate} | scores(drawn, test)
+                return {"source": source, "test": len(test), "gate": gate} | scores(
+                    drawn, test
+                )
 
             yield {"table": name, "way": way}, job

@@ -24,7 +24,9 @@ LAW = "chinchilla"
 
 def by_way(every: Iterable[Split], options: Namespace) -> Jobs:
     """A job for each split, law and way that suit each other."""
-    draws, resamples = (20, 5) if options.smoke else (options.draws or None, options.resamples)
+    draws, resamples = (
+        (20, 5) if options.smoke else (options.draws or None, options.resamples)
+    )
     for name, source, train, test, laws in every:
         runs = "run" in train.frame and train.frame["run"].duplicated().any()
         for law, way in product(options.laws.split(","), options.ways.split(",")):
@@ -86,12 +88,22 @@ def over_rows(rows: pd.DataFrame, groups: list[str]) -> pd.DataFrame:
 def half_bands(rows: pd.DataFrame) -> pd.DataFrame:
     """How coverage of 50 % bands varies over splits, and in how many they hold none or all."""
     coverage = rows.groupby(["law", "way"])["coverage_50"]
-    ends = {"least": 0.0, "lower quarter": 0.25, "median": 0.5, "upper quarter": 0.75, "most": 1.0}
-    found = pd.DataFrame({name: coverage.quantile(share) for name, share in ends.items()})
+    ends = {
+        "least": 0.0,
+        "lower quarter": 0.25,
+        "median": 0.5,
+        "upper quarter": 0.75,
+        "most": 1.0,
+    }
+    found = pd.DataFrame(
+        {name: coverage.quantile(share) for name, share in ends.items()}
+    )
     none, every = (rows["coverage_50"] == share for share in (0, 1))
     keys = [rows["law"], rows["way"]]
     return found.assign(
-        splits=coverage.size(), none=none.groupby(keys).sum(), all=every.groupby(keys).sum()
+        splits=coverage.size(),
+        none=none.groupby(keys).sum(),
+        all=every.groupby(keys).sum(),
     )
 
 
@@ -101,7 +113,9 @@ def against(rows: pd.DataFrame) -> pd.DataFrame:
     The mean over splits counts a source as often as it has splits, the mean over sources once;
     then those of each source.
     """
-    logs = np.log(rows.pivot(index=["law", "source", "table"], columns="way", values="crps"))
+    logs = np.log(
+        rows.pivot(index=["law", "source", "table"], columns="way", values="crps")
+    )
     default = "walk" if "walk" in logs else "default"
     if default not in logs:  # of one way alone there is nothing to compare
         return pd.DataFrame()
@@ -156,13 +170,19 @@ def by_share(rows: pd.DataFrame) -> Tables:
     groups = rows.groupby(["source", part.rename("held out"), "law", "way"])
     found = groups["coverage_90"].agg(["size", "mean", "min"])
     found = found.join(groups[["coverage_50", "bias_log"]].mean())
-    found["in_90"] = (rows["coverage_90"] * rows["test"]).groupby(groups.ngroup()).sum().to_numpy()
+    found["in_90"] = (
+        (rows["coverage_90"] * rows["test"]).groupby(groups.ngroup()).sum().to_numpy()
+    )
     found["losses"] = groups["test"].sum()
-    found["crps"] = np.exp(np.log(rows["crps"]).groupby(groups.ngroup()).mean().to_numpy())
+    found["crps"] = np.exp(
+        np.log(rows["crps"]).groupby(groups.ngroup()).mean().to_numpy()
+    )
     return {"by what was held out": found}
 
 
-@experiment(by_share, laws="dcpt,mixture", ways="default", bench=None, draws=0, resamples=100)
+@experiment(
+    by_share, laws="dcpt,mixture", ways="default", bench=None, draws=0, resamples=100
+)
 def replay(options: Namespace) -> Jobs:
     """Ratios of replay, shares of mixtures, and sizes, left out of tables of N, D and r."""
     yield from by_way(ratios(options.bench), options)
@@ -171,7 +191,9 @@ def replay(options: Namespace) -> Jobs:
 @experiment(by_part, laws="transfer", ways="default", draws=0, resamples=1000)
 def adaptation(options: Namespace) -> Jobs:
     """The sixteen splits each of tinycpt and tinycode."""
-    yield from by_way((s for s in shipped() if s[1] in ("tinycpt", "tinycode")), options)
+    yield from by_way(
+        (s for s in shipped() if s[1] in ("tinycpt", "tinycode")), options
+    )
 
 
 # -- a size from three smaller ones -----------------------------------------------------------
@@ -191,11 +213,22 @@ def ladders() -> Iterator[tuple[str, bl.LossTable]]:
 
 def weighted(rows: pd.DataFrame) -> Tables:
     """Means over held-out rows, and how many fits passed the convergence check."""
-    rows["source"], rows["passed"] = rows["table"].str.split().str[0], rows["gate"] == "passed"
+    rows["source"], rows["passed"] = (
+        rows["table"].str.split().str[0],
+        rows["gate"] == "passed",
+    )
     scores = ["rmse_log", "coverage_50", "coverage_90", "width_90", "crps"]
-    groups = rows[scores].mul(rows["test"], axis=0).join(rows[["source", "way", "test", "passed"]])
+    groups = (
+        rows[scores]
+        .mul(rows["test"], axis=0)
+        .join(rows[["source", "way", "test", "passed"]])
+    )
     found = groups.groupby(["source", "way"]).sum()
-    return {"by source": found[scores].div(found["test"], axis=0).join(found[["test", "passed"]])}
+    return {
+        "by source": found[scores]
+        .div(found["test"], axis=0)
+        .join(found[["test", "passed"]])
+    }
 
 
 @experiment(weighted, discrepancy="walk")
@@ -209,12 +242,20 @@ def left_out(options: Namespace) -> Jobs:
                 for s in (sizes[k - 3 : k], sizes[k : k + 1])
             )
 
-            def job(train: bl.LossTable = train, test: bl.LossTable = test) -> pd.DataFrame:
-                fit = bl.fit(LAW, train, discrepancy=options.discrepancy, **options.settings)
+            def job(
+                train: bl.LossTable = train, test: bl.LossTable = test
+            ) -> pd.DataFrame:
+                fit = bl.fit(
+                    LAW, train, discrepancy=options.discrepancy, **options.settings
+                )
                 spec = fit.spec
-                bare = dataclasses.replace(spec, priors=spec.priors | {"tau_size": NO_EFFECTS})
+                bare = dataclasses.replace(
+                    spec, priors=spec.priors | {"tau_size": NO_EFFECTS}
+                )
                 ways = {"none": dataclasses.replace(fit, spec=bare), "propagated": fit}
-                return pd.DataFrame([{"way": way} | scored(f, test) for way, f in ways.items()])
+                return pd.DataFrame(
+                    [{"way": way} | scored(f, test) for way, f in ways.items()]
+                )
 
             yield {"table": name, "size": int(sizes[k])}, job
 
@@ -237,7 +278,9 @@ def spaced(values: np.ndarray, k: int) -> np.ndarray:
     return np.sort(chosen)
 
 
-def designed(table: bl.LossTable, sizes: int, per_size: int, place: str) -> bl.LossTable | None:
+def designed(
+    table: bl.LossTable, sizes: int, per_size: int, place: str
+) -> bl.LossTable | None:
     """Rows of a design, or nothing where the table has too few sizes or token counts."""
     frame = table.frame.drop_duplicates(["params", "tokens"])
     counts = frame.groupby("params").size()
@@ -250,13 +293,19 @@ def designed(table: bl.LossTable, sizes: int, per_size: int, place: str) -> bl.L
     return bl.LossTable(pd.concat(kept, ignore_index=True), baselines=table.baselines)
 
 
-def ranges(folder: Path | None) -> Iterator[tuple[str, str, str, bl.LossTable, bl.LossTable]]:
+def ranges(
+    folder: Path | None,
+) -> Iterator[tuple[str, str, str, bl.LossTable, bl.LossTable]]:
     """Place, name, source, rows that a design may have, and rows among which are the held out."""
     splits = [s for s in chain(shipped(), benched(folder)) if LAW in s[-1]]
-    tables = pd.Series([re.sub("-(larger|longer|ptpp|compute).*", "", s[0]) for s in splits])
+    tables = pd.Series(
+        [re.sub("-(larger|longer|ptpp|compute).*", "", s[0]) for s in splits]
+    )
     for table, places in tables.groupby(tables, sort=False).groups.items():
         frames = [part.frame for i in places for part in splits[i][2:4]]
-        rows = bl.from_frame(pd.concat(frames, ignore_index=True).drop_duplicates(), table)
+        rows = bl.from_frame(
+            pd.concat(frames, ignore_index=True).drop_duplicates(), table
+        )
         yield "smallest", table, splits[places[0]][1], rows, rows
     for name, source, train, test, _ in splits:
         yield "spread", name, source, train, test
@@ -309,7 +358,10 @@ def rule(rows: pd.DataFrame) -> pd.DataFrame:
     Each source weighs the same in each design.
     """
     names = ["decades", "rows", "params_decades"]
-    root = rows.groupby(["rows", "place", "source"])["error"].transform("size").to_numpy() ** -0.5
+    root = (
+        rows.groupby(["rows", "place", "source"])["error"].transform("size").to_numpy()
+        ** -0.5
+    )
     logs = np.column_stack([np.ones(len(rows)), np.log(rows[names])])
     width = np.log(rows["width_90"])
     found = np.linalg.lstsq(logs * root[:, None], width * root)[0]
@@ -318,7 +370,9 @@ def rule(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([powers, factors]).to_frame("value")
 
 
-def placed(fit: bl.Posterior, test: bl.LossTable, levels: tuple[int, ...]) -> pd.DataFrame:
+def placed(
+    fit: bl.Posterior, test: bl.LossTable, levels: tuple[int, ...]
+) -> pd.DataFrame:
     """Scores of each test row, its position, and what failed of the convergence check."""
     forecast = fit.accepted(unconverged=True).forecast(test)
     columns = ["position", "decades", "beyond_params", "beyond_tokens"]
@@ -345,13 +399,24 @@ def runs(options: Namespace) -> Jobs:
         about = {"source": source, "rows": len(few)}
         about |= {f"{name}_decades": np.ptp(values) for name, values in own.items()}
 
-        def job(few: bl.LossTable = few, test: bl.LossTable = test, about: dict = about) -> Rows:
-            settings = {"draws": 500, "retry": False, "seed": options.seed} | options.settings
+        def job(
+            few: bl.LossTable = few, test: bl.LossTable = test, about: dict = about
+        ) -> Rows:
+            settings = {
+                "draws": 500,
+                "retry": False,
+                "seed": options.seed,
+            } | options.settings
             rows = placed(bl.fit(LAW, few, **settings), test, (50, 90))
-            rows = rows.drop(columns=["position", "beyond_params", "beyond_tokens", "width_50"])
+            rows = rows.drop(
+                columns=["position", "beyond_params", "beyond_tokens", "width_50"]
+            )
             return rows.assign(**about).round(4)
 
-        yield {"table": name, "place": place, "sizes": design[0], "per_size": design[1]}, job
+        yield (
+            {"table": name, "place": place, "sizes": design[0], "per_size": design[1]},
+            job,
+        )
 
 
 # -- by distance -------------------------------------------------------------------------------
@@ -363,9 +428,13 @@ NAMES = ("to .1", ".1 to .25", ".25 to .5", ".5 to .75", "above .75")
 
 def by_distance(rows: pd.DataFrame) -> Tables:
     """Scores by distance, over rows and, for the least coverage, over sources."""
-    far = pd.cut(rows["decades"], EDGES, labels=NAMES, include_lowest=True).rename("far")
+    far = pd.cut(rows["decades"], EDGES, labels=NAMES, include_lowest=True).rename(
+        "far"
+    )
     groups = rows.groupby(far, observed=True)
-    found = groups[["error", "width_90", *(f"inside_{level}" for level in (50, 80, 90))]].mean()
+    found = groups[
+        ["error", "width_90", *(f"inside_{level}" for level in (50, 80, 90))]
+    ].mean()
     each = rows.groupby([far, "source"], observed=True)["inside_90"].mean()
     return {
         "by distance": found.rename(columns={"error": "bias"}).assign(

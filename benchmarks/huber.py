@@ -61,13 +61,22 @@ def scipy_fit(law: bl.Law, table: bl.LossTable, bounds: Bounds, method: str) -> 
         try:
             with np.errstate(all="ignore"):
                 first = np.clip(point, *ends)
-                found = least_squares(residuals, first, jacobian, ends, **settings, **precise)
-        except (ValueError, np.linalg.LinAlgError):  # of a start or Jacobian that is not finite
+                found = least_squares(
+                    residuals, first, jacobian, ends, **settings, **precise
+                )
+        except (
+            ValueError,
+            np.linalg.LinAlgError,
+        ):  # of a start or Jacobian that is not finite
             objectives.append(np.inf)
             continue
         objectives.append(float(objective.value(residuals(found.x)[None])[0]))
         capped.append(found.status == 0)
-    return np.array(objectives), time.process_time() - start, sum(capped) / len(objectives)
+    return (
+        np.array(objectives),
+        time.process_time() - start,
+        sum(capped) / len(objectives),
+    )
 
 
 def cases() -> Iterator[tuple[str, bl.Law, Bounds, bl.LossTable]]:
@@ -93,11 +102,21 @@ def compared(law: bl.Law, table: bl.LossTable, bounds: Bounds) -> pd.DataFrame:
     """A row for each method."""
     bl.fit_huber(law, table, bounds=bounds)  # the first run also imports
     ends = {"fit_huber": own_fit(law, table, bounds)}
-    ends |= {method: scipy_fit(law, table, bounds, method) for method in ("trf", "dogbox")}
+    ends |= {
+        method: scipy_fit(law, table, bounds, method) for method in ("trf", "dogbox")
+    }
     least, rows = min(found.min() for found, *_ in ends.values()), []
     for name, (found, seconds, capped) in ends.items():
-        row = {"optimizer": name, "starts": len(found), "seconds": seconds, "capped": capped}
-        row |= {"objective": found.min() / len(table), "excess": found.min() / least - 1}
+        row = {
+            "optimizer": name,
+            "starts": len(found),
+            "seconds": seconds,
+            "capped": capped,
+        }
+        row |= {
+            "objective": found.min() / len(table),
+            "excess": found.min() / least - 1,
+        }
         rows.append(row | {"agreeing": np.mean(found <= (1 + 1e-5) * found.min())})
     return pd.DataFrame(rows).assign(rows=len(table))
 
@@ -107,8 +126,14 @@ def by_law(rows: pd.DataFrame) -> Tables:
     key = ["table", "law"]
     own = rows[rows["optimizer"] == "fit_huber"].set_index(key)["seconds"].rename("own")
     rows = rows.join(own, on=key)
-    source = rows["table"].str.partition(" ")[0].replace(["delphi", "olmo", "gadre"], "public")
-    rows = rows.assign(ratio=rows["seconds"] / rows["own"], reached=rows["excess"] <= 1e-9)
+    source = (
+        rows["table"]
+        .str.partition(" ")[0]
+        .replace(["delphi", "olmo", "gadre"], "public")
+    )
+    rows = rows.assign(
+        ratio=rows["seconds"] / rows["own"], reached=rows["excess"] <= 1e-9
+    )
     grouped = rows.groupby([source, "law", "optimizer"], sort=False)
     found = grouped[["agreeing", "capped", "seconds", "ratio"]].median()
     found = found.assign(cases=grouped.size(), reached=grouped["reached"].sum())

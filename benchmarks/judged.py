@@ -24,7 +24,9 @@ def by_verdict(rows: pd.DataFrame) -> Tables:
     """How many bands held, by the verdict of `check` without the test losses."""
     fits = rows[rows["gate"] == "passed"]
     groups = fits.groupby(["law", "way", "level"])["coverage_90"]
-    found = groups.agg(splits="size", held=lambda c: (c >= HELD).sum(), mean="mean", least="min")
+    found = groups.agg(
+        splits="size", held=lambda c: (c >= HELD).sum(), mean="mean", least="min"
+    )
     failed = (rows["gate"] != "passed").groupby([rows["law"], rows["way"]])
     return {
         "verdict of fits that pass the convergence check": found,
@@ -33,20 +35,31 @@ def by_verdict(rows: pd.DataFrame) -> Tables:
 
 
 def judged(
-    law: str, way: str, train: bl.LossTable, test: bl.LossTable, settings: dict[str, object]
+    law: str,
+    way: str,
+    train: bl.LossTable,
+    test: bl.LossTable,
+    settings: dict[str, object],
 ) -> dict[str, object]:
     """Coverage of the test losses, and the verdict of `check` without them, by part."""
     fit = bl.fit(law, train, **POSTERIORS[way] | settings)
     score = scored(fit, test)
     found = bl.check(fit, test.frame.drop(columns="loss"))
     own = found["held out"]
-    row = {name: score[name] for name in ("test", "gate", "coverage_50", "coverage_90", "crps")}
+    row = {
+        name: score[name]
+        for name in ("test", "gate", "coverage_50", "coverage_90", "crps")
+    }
     row["level"] = max(
-        (part.level for part in found.parts if part.name != "convergence"), key=SEVERITIES.index
+        (part.level for part in found.parts if part.name != "convergence"),
+        key=SEVERITIES.index,
     )
     row |= {part.name: part.level for part in found.parts}
     row["decades"] = found["extrapolation"].frame["decades"].max()
-    row |= {f"own {name}": own.facts.get(name) for name in ("held", "independent", "p", "gate")}
+    row |= {
+        f"own {name}": own.facts.get(name)
+        for name in ("held", "independent", "p", "gate")
+    }
     return row
 
 
@@ -79,7 +92,9 @@ def by_ess(rows: pd.DataFrame) -> Tables:
         ess=pd.cut(rows["ess"], LEAST_ESS, right=False),
     )
     fits = rows.groupby(["table", "seed", "draws"])
-    of_fits = fits[["median_moved", "ends_moved"]].max().join(fits[["ess", "passed"]].first())
+    of_fits = (
+        fits[["median_moved", "ends_moved"]].max().join(fits[["ess", "passed"]].first())
+    )
     groups = rows.groupby("ess", observed=True)[["median_moved", "ends_moved"]]
     worst = of_fits.groupby("ess", observed=True)[["median_moved", "ends_moved"]]
     moves = groups.mean().join(worst.quantile(0.9), rsuffix="_worst_row")
@@ -96,8 +111,13 @@ def seeds(options: Namespace) -> Jobs:
     """How far forecasts move between seeds and numbers of draws, on three tables."""
     few = bl.example_table().split("scale <= 3e20", "scale >= 1e21")
     tables = {name: (train, test) for name, _, train, test, _ in shipped()}
-    chosen = {"example": few, **{name: tables[name] for name in ("olmo c4_en", "gadre rpj")}}
-    for (name, (train, test)), seed, draws in product(chosen.items(), FRESH_SEEDS, FEW_DRAWS):
+    chosen = {
+        "example": few,
+        **{name: tables[name] for name in ("olmo c4_en", "gadre rpj")},
+    }
+    for (name, (train, test)), seed, draws in product(
+        chosen.items(), FRESH_SEEDS, FEW_DRAWS
+    ):
 
         def job(
             train: bl.LossTable = train,

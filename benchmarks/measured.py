@@ -53,7 +53,9 @@ def bought(frame: pd.DataFrame, design: str) -> pd.Series:
         return early | (last & (small | (frame["atpp"] <= float(number) * NEAR)))
     kept = early.copy()
     for rank, replay, atpp in ANCHORS[: int(number.removesuffix("s"))]:
-        cell = frame[last & (frame["params"] == sizes[rank]) & (frame["replay"] == replay)]
+        cell = frame[
+            last & (frame["params"] == sizes[rank]) & (frame["replay"] == replay)
+        ]
         kept[(np.log(cell["atpp"] / atpp)).abs().idxmin()] = True
     return kept
 
@@ -62,7 +64,11 @@ def designed(table: bl.LossTable, design: str) -> tuple[bl.LossTable, bl.LossTab
     """Training rows of a design, and the rows of the two largest sizes at 279 that it leaves."""
     frame = table.frame
     train = bought(frame, design)
-    test = (frame["ptpp"] == STAGE) & (frame["params"] > np.unique(frame["params"])[1]) & ~train
+    test = (
+        (frame["ptpp"] == STAGE)
+        & (frame["params"] > np.unique(frame["params"])[1])
+        & ~train
+    )
 
     def of(rows: pd.Series) -> bl.LossTable:
         kept = frame[rows].reset_index(drop=True)
@@ -78,7 +84,9 @@ class Losses(NamedTuple):
     draws: Floats
 
 
-def plans(rows: pd.DataFrame, domains: Mapping[str, Losses], level: float) -> dict[str, float]:
+def plans(
+    rows: pd.DataFrame, domains: Mapping[str, Losses], level: float
+) -> dict[str, float]:
     """Plans of each size for limits at quantiles of its measured losses.
 
     `rows` are the runs, one for each loss. The plan is the run of least ATPP that keeps all limits
@@ -126,7 +134,9 @@ def by_design(rows: pd.DataFrame) -> Tables:
     groups = forecasts.groupby(key, observed=True)
     found = groups[["coverage_90", "coverage_50", "crps", "width_90"]].mean()
     found = found.assign(least=groups["coverage_90"].min(), fits=groups.size())
-    made = rows[rows["kind"] != "forecast"].assign(log_budget=lambda f: np.log(f["budget"]))
+    made = rows[rows["kind"] != "forecast"].assign(
+        log_budget=lambda f: np.log(f["budget"])
+    )
     made["log_budget"] *= made["made"]
     sums = made.groupby(["kind", "level", *key], observed=True)
     of_plans = sums[["cases", "made", "kept"]].sum()
@@ -148,7 +158,9 @@ def measured_plans(options: Namespace) -> Jobs:
     for (sweep, tables), design, way in product(sweeps(options), DESIGNS, WAYS):
 
         def job(
-            tables: dict[str, bl.LossTable] = tables, design: str = design, way: str = way
+            tables: dict[str, bl.LossTable] = tables,
+            design: str = design,
+            way: str = way,
         ) -> pd.DataFrame:
             rows: list[dict[str, object]] = []
             losses: dict[str, dict[str, Losses]] = {"predictive": {}, "latent": {}}
@@ -182,7 +194,9 @@ def by_buyer(rows: pd.DataFrame) -> Tables:
     logs = np.log(rows.set_index(["table", "seed", "design"])["crps"]).unstack()
     ratios = np.exp(logs.sub(logs["random"], axis=0).mean())
     found = found.assign(least=groups["coverage_90"].min(), over_random=ratios)
-    return {"ways to buy": found.reindex([name for name in BUYERS if name in found.index])}
+    return {
+        "ways to buy": found.reindex([name for name in BUYERS if name in found.index])
+    }
 
 
 @experiment(by_buyer, bench=None)
@@ -203,7 +217,11 @@ def purchases(options: Namespace) -> Jobs:
                 test: bl.LossTable = test,
                 cost: float = cost,
             ) -> pd.DataFrame:
-                how: dict[str, Any] = {"discrepancy": "auto", "effects": "auto", "chains": 4}
+                how: dict[str, Any] = {
+                    "discrepancy": "auto",
+                    "effects": "auto",
+                    "chains": 4,
+                }
                 how |= options.settings
                 seeds = range(1 if options.smoke else 3)
                 how |= {"budget": cost, "cost": "adaptation", "seeds": seeds, "jobs": 1}

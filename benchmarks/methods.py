@@ -49,7 +49,12 @@ FITS: dict[tuple[str, str, str], tuple[bl.Posterior, float]] = {}
 
 
 def measured(
-    law: str, way: str, train: bl.LossTable, test: bl.LossTable, draws: int | None, resamples: int
+    law: str,
+    way: str,
+    train: bl.LossTable,
+    test: bl.LossTable,
+    draws: int | None,
+    resamples: int,
 ) -> pd.DataFrame:
     """Scores of a way on a split; of a pool, of each of its laws too."""
     if way not in POSTERIORS:
@@ -66,16 +71,25 @@ def measured(
         return pd.DataFrame([row | scores(drawn, test)])
     rows, fits = [], {}
     for name in POOLS.get(law, (law,)):
-        key = name, way, train.sha256  # splits that differ in their test rows share a fit
+        key = (
+            name,
+            way,
+            train.sha256,
+        )  # splits that differ in their test rows share a fit
         if key not in FITS:
-            settings = POSTERIORS[way] | {"draws": draws, "retry": None if draws is None else False}
+            settings = POSTERIORS[way] | {
+                "draws": draws,
+                "retry": None if draws is None else False,
+            }
             start = time.process_time()
             FITS[key] = bl.fit(name, train, **settings), time.process_time() - start
         fits[name], seconds = FITS[key]
         rows.append({"law": name} | scored(fits[name], test) | {"seconds": seconds})
         if way == "default":
             parts = bl.check(fits[name], test.frame.drop(columns="loss")).parts
-            said = [f"{part.name}: {part.level}" for part in parts if part.level != "ok"]
+            said = [
+                f"{part.name}: {part.level}" for part in parts if part.level != "ok"
+            ]
             rows[-1]["check"] = "; ".join(said) or "ok"
     if law in POOLS:
         rows.append({"law": law} | scored(bl.Pool(fits), test))
@@ -92,15 +106,21 @@ def scored(fit: bl.Posterior | bl.Pool, test: bl.LossTable) -> dict[str, Any]:
 def scores(drawn: Floats, test: bl.LossTable) -> dict[str, float]:
     """Means over rows of scores of draws, shape (draws, rows)."""
     middle = np.median(drawn, axis=0)
-    found = point_scores(middle, test.loss) | band_scores(np.log(drawn), np.log(test.loss))
+    found = point_scores(middle, test.loss) | band_scores(
+        np.log(drawn), np.log(test.loss)
+    )
     found["bias_log"] = np.mean(np.log(middle / test.loss))
     return {name: float(found[name]) for name in SCORES}
 
 
-def by_row(drawn: Floats, test: bl.LossTable, levels: tuple[int, ...] = (90,)) -> pd.DataFrame:
+def by_row(
+    drawn: Floats, test: bl.LossTable, levels: tuple[int, ...] = (90,)
+) -> pd.DataFrame:
     """The same of each row: error and CRPS of log loss, width, and whether it is inside."""
     logs, truth = np.log(drawn), np.log(test.loss)
-    rows = pd.DataFrame({"error": np.median(logs, axis=0) - truth, "crps": crps(logs, truth)})
+    rows = pd.DataFrame(
+        {"error": np.median(logs, axis=0) - truth, "crps": crps(logs, truth)}
+    )
     for level in levels:
         low, high = np.quantile(logs, [0.5 - level / 200, 0.5 + level / 200], axis=0)
         rows[f"inside_{level}"] = ((low <= truth) & (truth <= high)).astype(int)
@@ -134,13 +154,17 @@ def bootstrap(
                 rows = rng.integers(len(frame), size=len(frame))
             else:
                 chosen = np.sort(rng.choice(sizes, len(sizes)))
-                rows = np.concatenate([np.flatnonzero(frame["params"] == n) for n in chosen])
+                rows = np.concatenate(
+                    [np.flatnonzero(frame["params"] == n) for n in chosen]
+                )
             fit = refit(tuple(rows))
         draws[i] = fit.predict(test) * np.exp(rng.choice(residuals, len(test)))
     return draws
 
 
-def gaussian_process(law: str, train: bl.LossTable, test: bl.LossTable, draws: int) -> Floats:
+def gaussian_process(
+    law: str, train: bl.LossTable, test: bl.LossTable, draws: int
+) -> Floats:
     """Draws of new losses by a Gaussian process of log N and log D around the Huber fit.
 
     Its squared exponential kernel has a length for each covariate; the lengths, its standard
@@ -161,7 +185,9 @@ def gaussian_process(law: str, train: bl.LossTable, test: bl.LossTable, draws: i
     sd, ranges = np.log(residuals.std()), np.log(np.ptp(old, axis=0))
     limits = [*((r - 4, r + 4) for r in ranges), (sd - 6, sd + 3), (sd - 6, sd + 3)]
     starts = [np.r_[ranges + shift, sd, sd - 1] for shift in (-1.5, 0.0, 1.5)]
-    theta = min((minimize(loss, s, bounds=limits) for s in starts), key=lambda found: found.fun).x
+    theta = min(
+        (minimize(loss, s, bounds=limits) for s in starts), key=lambda found: found.fun
+    ).x
     own = kernel(theta, old, old) + np.exp(2 * theta[3]) * np.eye(len(old))
     gain = np.linalg.solve(own, kernel(theta, old, new)).T
     variance = np.exp(2 * theta[2]) - (gain * kernel(theta, new, old)).sum(axis=1)
@@ -211,7 +237,9 @@ def coupled_law(parameters: Floats, points: Floats) -> Floats:
 def product_law(parameters: Floats, points: Floats) -> Floats:
     """Log of ``E + A / (N^alpha D^beta)``."""
     floor, term, alpha, _, beta, _ = parameters
-    return np.logaddexp(floor, term - np.exp(alpha) * points[:, 0] - np.exp(beta) * points[:, 1])
+    return np.logaddexp(
+        floor, term - np.exp(alpha) * points[:, 0] - np.exp(beta) * points[:, 1]
+    )
 
 
 def log_terms(parameters: Floats, points: Floats) -> Floats:
@@ -258,7 +286,9 @@ def three_laws(train: bl.LossTable, test: bl.LossTable, resamples: int) -> Float
     what a user would write in an afternoon.
     """
     rng = np.random.default_rng(0)
-    old, new = (np.log(table.frame[["params", "tokens"]].to_numpy()) for table in (train, test))
+    old, new = (
+        np.log(table.frame[["params", "tokens"]].to_numpy()) for table in (train, test)
+    )
     middle = old.mean(axis=0)
     old, new = old - middle, new - middle
     log_loss = np.log(train.loss)
@@ -288,11 +318,17 @@ def peer(law: str, train: bl.LossTable, test: bl.LossTable, draws: int) -> Float
     import polars as pl
     from simple_scaling_laws import fit
 
-    names = {"params": "model_size__n", "tokens": "dataset_size__d", "loss": "test_loss__loss"}
+    names = {
+        "params": "model_size__n",
+        "tokens": "dataset_size__d",
+        "loss": "test_loss__loss",
+    }
     old, new = ({names[c]: t.frame[c].to_list() for c in names} for t in (train, test))
     runs = {"training_run_id": [f"run {i}" for i in range(len(train))]} | old
     model = fit(pl.DataFrame(runs), law=law, n_draws=draws, seed=0)
     levels = (np.arange(199) + 0.5) / 199
     found = model.predict(pl.DataFrame(new), "new-run", quantiles=list(levels))
-    columns = [column for column in found.columns if column.startswith("test_loss__loss__")]
+    columns = [
+        column for column in found.columns if column.startswith("test_loss__loss__")
+    ]
     return np.sort(found.select(columns).to_numpy().T, axis=0)

@@ -64,7 +64,9 @@ def cases(options: Namespace) -> Iterator[Case]:
     for name in PORIAN:
         table = bl.read_table(options.bench / f"porian_{name}.csv")
         # Budgets of one sweep differ in their last digits.
-        budgets = table.frame.groupby(table.frame["flops"].map("{:.2e}".format).astype(float))
+        budgets = table.frame.groupby(
+            table.frame["flops"].map("{:.2e}".format).astype(float)
+        )
         best = {
             float(flops): measured_best(rows)
             for flops, rows in budgets
@@ -73,7 +75,12 @@ def cases(options: Namespace) -> Iterator[Case]:
         for factor in CUTS:
             cut = 1.01 * max(best) / factor
             larger = {flops: size for flops, size in best.items() if flops > cut}
-            yield f"Porian {name}", f"1/{factor}", table.query(f"flops <= {cut}"), larger
+            yield (
+                f"Porian {name}",
+                f"1/{factor}",
+                table.query(f"flops <= {cut}"),
+                larger,
+            )
 
 
 def summary(rows: pd.DataFrame) -> Tables:
@@ -83,14 +90,24 @@ def summary(rows: pd.DataFrame) -> Tables:
     groups = {}
     for way, name in {"law as stated": "params", "with drift": "drift_params"}.items():
         error = np.log10(held[name] / held["known"])
-        ends = ("params_05", "params_95") if name == "params" else ("drift_05", "drift_95")
+        ends = (
+            ("params_05", "params_95") if name == "params" else ("drift_05", "drift_95")
+        )
         inside = held["known"].between(held[ends[0]], held[ends[1]])
         groups[f"mean absolute error, {way}"] = error.abs().groupby(beyond).mean()
         groups[f"mean error, {way}"] = error.groupby(beyond).mean()
         groups[f"inside, {way}"] = inside.groupby(beyond).sum()
     groups["budgets"] = beyond.groupby(beyond).count()
     errors = pd.DataFrame(groups).rename_axis("times the largest fitted budget").T
-    sizes = ["params", "params_05", "params_95", "drift_params", "drift_05", "drift_95", "known"]
+    sizes = [
+        "params",
+        "params_05",
+        "params_95",
+        "drift_params",
+        "drift_05",
+        "drift_95",
+        "known",
+    ]
     losses = ["loss", "loss_05", "loss_95", "forecast", "forecast_05", "forecast_95"]
     losses += ["inside", "least_05", "least_95"]
     key = ["table", "part", "flops"]
@@ -107,7 +124,9 @@ def optimum(options: Namespace) -> Jobs:
     for name, part, table, known in cases(options):
 
         def job(
-            part: str = part, table: bl.LossTable = table, known: dict[float, float] = known
+            part: str = part,
+            table: bl.LossTable = table,
+            known: dict[float, float] = known,
         ) -> pd.DataFrame:
             fit = bl.fit(LAW, table, **options.settings)
             fit = fit.accepted(unconverged=True, beyond_evidence=True)
@@ -129,8 +148,12 @@ def optimum(options: Namespace) -> Jobs:
                     "drift_params": params["drift_median"].to_numpy(),
                     "drift_05": params["drift_lower_90"].to_numpy(),
                     "drift_95": params["drift_upper_90"].to_numpy(),
-                    "tokens_per_param": frame.loc["tokens_per_param"]["median"].to_numpy(),
-                    "params_exponent": frame.loc["params_exponent"]["median"].to_numpy(),
+                    "tokens_per_param": frame.loc["tokens_per_param"][
+                        "median"
+                    ].to_numpy(),
+                    "params_exponent": frame.loc["params_exponent"][
+                        "median"
+                    ].to_numpy(),
                     "loss": loss["median"].to_numpy(),
                     "loss_05": loss["lower_90"].to_numpy(),
                     "loss_95": loss["upper_90"].to_numpy(),

@@ -27,7 +27,12 @@ WORLD_KEY = ["family", "number", "pilot", "law", "ratios"]
 
 
 def planned(
-    family: str, number: int, pilot: str, law: str, ratios: str, settings: dict[str, Any]
+    family: str,
+    number: int,
+    pilot: str,
+    law: str,
+    ratios: str,
+    settings: dict[str, Any],
 ) -> pd.DataFrame:
     """Plans of one world at each confidence, for measured and for latent losses, and their risk.
 
@@ -172,7 +177,9 @@ def told(pool: bl.Pool, base: Any, domain: str) -> bl.Pool:
     """The pool, told the losses of a base that was made after the fit."""
     own = {"start_loss": getattr(base, domain), "base_loss": base.english}
     label = {"base": base.base, "params": base.params, "ptpp": base.ptpp}
-    row = pd.DataFrame([label | own | {"loss": own["start_loss"], "tokens": 0, "replay": 1.0}])
+    row = pd.DataFrame(
+        [label | own | {"loss": own["start_loss"], "tokens": 0, "replay": 1.0}]
+    )
 
     def one(fit: Posterior) -> Posterior:
         rows, law = pd.concat([fit.table.baselines, row], ignore_index=True), fit.law
@@ -186,15 +193,24 @@ def told(pool: bl.Pool, base: Any, domain: str) -> bl.Pool:
     return replace(pool, members={name: one(fit) for name, fit in pool.members.items()})
 
 
-def plan_of(target: str, base: Any, asked: Any, folder: Path | None, smoke: bool) -> dict[str, Any]:
+def plan_of(
+    target: str, base: Any, asked: Any, folder: Path | None, smoke: bool
+) -> dict[str, Any]:
     """The plan for a base, and its limits: medians of the forecasts at the reference point."""
     confidence, atpp, replay = asked
     own = {
-        domain: told(pool, base, domain).accepted(unconverged=smoke, beyond_evidence=True)
+        domain: told(pool, base, domain).accepted(
+            unconverged=smoke, beyond_evidence=True
+        )
         for domain, pool in pools(target, folder, smoke).items()
     }
-    row = bl.grid(params=base.params, ptpp=base.ptpp, tokens=atpp * base.params, replay=replay)
-    losses = [np.median(own[d].latent(row.assign(base=base.base))) for d in (target, "english")]
+    row = bl.grid(
+        params=base.params, ptpp=base.ptpp, tokens=atpp * base.params, replay=replay
+    )
+    losses = [
+        np.median(own[d].latent(row.assign(base=base.base)))
+        for d in (target, "english")
+    ]
     limits = {
         "max_loss": round(float(losses[0]), 4),
         "max_forgetting": round(float(losses[1]) / base.english - 1, 4),
@@ -211,7 +227,12 @@ def plan_of(target: str, base: Any, asked: Any, folder: Path | None, smoke: bool
         **limits,
     )
     choice = plan.best or plan  # without a plan, the likeliest
-    found = {"params": base.params, "ptpp": base.ptpp, "baseline": base.english, **limits}
+    found = {
+        "params": base.params,
+        "ptpp": base.ptpp,
+        "baseline": base.english,
+        **limits,
+    }
     names = ("atpp", "replay", "p_target", "p_forgetting", "p_both")
     found |= {"status": plan.status} | {name: getattr(choice, name) for name in names}
     return found | {"loss": choice.loss, "rise": choice.forgetting}
@@ -224,10 +245,16 @@ def outcomes(plans: pd.DataFrame) -> Tables:
     for plan in plans.itertuples():
         own = runs[(runs["target"] == plan.target) & (runs["base"] == plan.base)]
         own = own.assign(rise=own["english"] / plan.baseline - 1)
-        own["met"] = (own["loss"] <= plan.max_loss) & (own["rise"] <= plan.max_forgetting)
-        at = own[np.isclose(own[["atpp", "replay"]], [plan.atpp, plan.replay]).all(axis=1)]
+        own["met"] = (own["loss"] <= plan.max_loss) & (
+            own["rise"] <= plan.max_forgetting
+        )
+        at = own[
+            np.isclose(own[["atpp", "replay"]], [plan.atpp, plan.replay]).all(axis=1)
+        ]
         points = own.groupby(["atpp", "replay"])[["loss", "rise"]].mean().reset_index()
-        good = points[(points["loss"] <= plan.max_loss) & (points["rise"] <= plan.max_forgetting)]
+        good = points[
+            (points["loss"] <= plan.max_loss) & (points["rise"] <= plan.max_forgetting)
+        ]
         row = {"runs": len(at), "target_met": (at["loss"] <= plan.max_loss).sum()}
         row |= {"forgetting_met": (at["rise"] <= plan.max_forgetting).sum()}
         row |= {"both_met": at["met"].sum(), "least_atpp": good["atpp"].min()}
@@ -246,7 +273,9 @@ def outcomes(plans: pd.DataFrame) -> Tables:
     for share in SHARES:
         sums[f"both at {share} %"] = both[f"held_{share}"].sum()
     for name in ("target", "forgetting", "both"):
-        sums[f"stated {name}"] = (both[f"p_{name}"] * both["runs"]).sum() / both["runs"].sum()
+        sums[f"stated {name}"] = (both[f"p_{name}"] * both["runs"]).sum() / both[
+            "runs"
+        ].sum()
     sums["ATPP over the least measured"] = (both["atpp"] / both["least_atpp"]).median()
     return {"plans": both, "all": sums.to_frame("of all")}
 

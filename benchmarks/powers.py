@@ -49,10 +49,14 @@ def powers(options: Namespace) -> Jobs:
                 floor, exponents, coefficients = PUBLISHED[truth]
                 count, decades, noise = 9, np.log10(128), 0.001 / floor
             scale = np.r_[np.geomspace(1, 10**decades, count), 10 ** (decades + BEYOND)]
-            loss = floor + scale[:, None] ** -np.array(exponents) @ np.array(coefficients)
+            loss = floor + scale[:, None] ** -np.array(exponents) @ np.array(
+                coefficients
+            )
             loss *= np.exp(noise * rng.standard_normal(len(scale)))
             frame = pd.DataFrame({"params": 1e8, "tokens": 1e7 * scale, "loss": loss})
-            train, test = (bl.from_frame(f, truth) for f in (frame[:count], frame[count:]))
+            train, test = (
+                bl.from_frame(f, truth) for f in (frame[:count], frame[count:])
+            )
             settings = POSTERIORS[way] | {"draws": options.draws, "retry": False}
             fit = bl.fit("chinchilla", train, **settings | options.settings)
             rows = by_row(fit.accepted(unconverged=True).forecast(test).samples, test)

@@ -40,9 +40,13 @@ class Experiment:
     def parser(self) -> argparse.ArgumentParser:
         """Options: those of every experiment, and the experiment's own with their defaults."""
         text = (self.jobs.__doc__ or "").partition("\n")[0]
-        found = argparse.ArgumentParser(prog=f"python -m benchmarks {self.name}", description=text)
+        found = argparse.ArgumentParser(
+            prog=f"python -m benchmarks {self.name}", description=text
+        )
         found.add_argument("--only", default="", help="part of a job's name")
-        found.add_argument("--smoke", action="store_true", help="one job; numbers mean nothing")
+        found.add_argument(
+            "--smoke", action="store_true", help="one job; numbers mean nothing"
+        )
         found.add_argument("--show", action="store_true", help="only print the tables")
         found.add_argument("--out", type=Path, default=FOLDER / f"{self.name}.csv")
         for name, default in self.options.items():
@@ -56,25 +60,42 @@ class Experiment:
         options.settings = SMOKE if options.smoke else {}
         warnings.simplefilter("ignore")
         keep = self.keep and not options.smoke
-        rows = pd.read_csv(options.out) if keep and options.out.is_file() else pd.DataFrame()
-        jobs = (
-            job for job in self.jobs(options) if options.only in " ".join(map(str, job[0].values()))
+        rows = (
+            pd.read_csv(options.out)
+            if keep and options.out.is_file()
+            else pd.DataFrame()
         )
-        for key, job in [] if options.show else islice(jobs, 1 if options.smoke else None):
+        jobs = (
+            job
+            for job in self.jobs(options)
+            if options.only in " ".join(map(str, job[0].values()))
+        )
+        for key, job in (
+            [] if options.show else islice(jobs, 1 if options.smoke else None)
+        ):
             if len(rows) and (rows[list(key)] == key).all(axis=1).any():
                 continue
             start = time.process_time()
             found = job()
             new = found if isinstance(found, pd.DataFrame) else pd.DataFrame([found])
-            new = new.assign(**{name: value for name, value in key.items() if name not in new})
+            new = new.assign(
+                **{name: value for name, value in key.items() if name not in new}
+            )
             new = new[[*key, *(name for name in new if name not in key)]]
             rows = pd.concat([rows, new], ignore_index=True)
-            print(*key.values(), f"{time.process_time() - start:.0f} CPU s", sep=", ", flush=True)
+            print(
+                *key.values(),
+                f"{time.process_time() - start:.0f} CPU s",
+                sep=", ",
+                flush=True,
+            )
             if keep:
                 rows.to_csv(options.out, index=False, float_format="%.6g")
         for title, table in self.tables(rows).items():
             flat = table if table.index.names == [None] else table.reset_index()
-            print(f"\n{title}\n\n{flat.to_markdown(index=flat is table, floatfmt='.4g')}")
+            print(
+                f"\n{title}\n\n{flat.to_markdown(index=flat is table, floatfmt='.4g')}"
+            )
 
 
 EXPERIMENTS: dict[str, Experiment] = {}

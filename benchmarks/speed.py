@@ -57,7 +57,9 @@ def stock(fit: bl.Posterior, seed: int) -> tuple[bl.Posterior, float]:
     model = nutpie.compile_pymc_model(build(data))
     seconds = time.perf_counter() - start
     chains, draws = (fit.draws.sizes[dim] for dim in ("chain", "draw"))
-    tree = nutpie.sample(model, chains=chains, draws=draws, seed=seed, progress_bar=False)
+    tree = nutpie.sample(
+        model, chains=chains, draws=draws, seed=seed, progress_bar=False
+    )
     found = labelled_draws(data, tree["posterior"].to_dataset())
     return replace(fit, draws=found, stats=tree["sample_stats"].to_dataset()), seconds
 
@@ -65,18 +67,26 @@ def stock(fit: bl.Posterior, seed: int) -> tuple[bl.Posterior, float]:
 def effective(fit: bl.Posterior) -> float:
     """Least effective sample size of log losses at the fitted rows and of scales."""
     shape = fit.draws.sizes["chain"], fit.draws.sizes["draw"], -1
-    names = [n for n in fit.draws if n in ("sigma", "walk_scale") or str(n).startswith("tau_")]
+    names = [
+        n
+        for n in fit.draws
+        if n in ("sigma", "walk_scale") or str(n).startswith("tau_")
+    ]
     log_loss = np.log(fit.latent(fit.table)).reshape(shape)
     used = fit.draws[names].assign(log_loss=(("chain", "draw", "row"), log_loss))
     found = diagnose(used, fit.stats)
     return min(found.ess_bulk, found.ess_tail)
 
 
-def timed(law: str, table: bl.LossTable, seed: int, way: str, settings: dict) -> dict[str, object]:
+def timed(
+    law: str, table: bl.LossTable, seed: int, way: str, settings: dict
+) -> dict[str, object]:
     """Seconds and gradients of one fit."""
     us = gradient(law, table)
     default = (
-        bl.fit(law, table, **SMOKE) if way != "stock" else bl.fit(law, table, seed=seed, **settings)
+        bl.fit(law, table, **SMOKE)
+        if way != "stock"
+        else bl.fit(law, table, seed=seed, **settings)
     )
     wall, cpu, compiling = time.perf_counter(), time.process_time(), 0.0
     if way == "default":
@@ -87,7 +97,10 @@ def timed(law: str, table: bl.LossTable, seed: int, way: str, settings: dict) ->
         fit, compiling = stock(default, seed)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     draws = fit.draws.sizes["chain"] * fit.draws.sizes["draw"]
-    steps, divergences = float(fit.stats["n_steps"].mean()), int(fit.stats["diverging"].sum())
+    steps, divergences = (
+        float(fit.stats["n_steps"].mean()),
+        int(fit.stats["diverging"].sum()),
+    )
     found = {"rows": len(table), "us": us, "seconds": wall - compiling, "cpu": cpu}
     found |= {"compile": compiling, "steps": steps, "draws": draws}
     return found | {"ess": effective(fit), "divergences": divergences}
@@ -107,7 +120,10 @@ def speed(options: Namespace) -> Jobs:
         for seed in range(options.seeds):
             for way in options.ways.split(","):
                 key = {"case": name, "law": law, "way": way, "seed": seed}
-                yield key, partial(timed, law, tables[name], seed, way, options.settings)
+                yield (
+                    key,
+                    partial(timed, law, tables[name], seed, way, options.settings),
+                )
 
 
 COMMANDS = {
@@ -129,7 +145,9 @@ def command(words: list[str], folder: str) -> float:
     """CPU seconds of a command of the package in a process of its own."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     python = ["-c", IMPORTS] if not words else ["-m", "bayeslaw", *words]
-    found = subprocess.run([sys.executable, *python], cwd=folder, capture_output=True, text=True)
+    found = subprocess.run(
+        [sys.executable, *python], cwd=folder, capture_output=True, text=True
+    )
     if found.returncode == 2:  # 1 is a verdict
         raise RuntimeError(found.stderr)
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
@@ -142,11 +160,18 @@ def saved(options: Namespace) -> Jobs:
     rows = str(DATA / "delphi/isotoken.csv")
     grid = "params=5e9 tokens=" + ",".join(f"{k}e10" for k in range(1, 11))
     fits = {"fit": [rows, "--law", "chinchilla", "--train", "scale <= 3e20"]}
-    chosen = "annealed and seed == 0 and atpp in [0, 1, 4, 16] and (replay < 1 or atpp == 0)"
+    chosen = (
+        "annealed and seed == 0 and atpp in [0, 1, 4, 16] and (replay < 1 or atpp == 0)"
+    )
     source = str(DATA / "tinycpt/english.csv")
     for name in ("french", "english"):
         words = ["--law", "transfer", "--source-table", source, "--where", chosen]
-        fits[name] = [str(DATA / f"tinycpt/{name}.csv"), *words, "--train", "ptpp < 279"]
+        fits[name] = [
+            str(DATA / f"tinycpt/{name}.csv"),
+            *words,
+            "--train",
+            "ptpp < 279",
+        ]
     ends = {"--grid": [grid], "--test": ["scale >= 1e21"]}
     for name, text in COMMANDS.items():
         words = [rows if word == "ROWS" else word for word in text.split()]
@@ -181,7 +206,10 @@ def random_runs(rows: int, groups: int, law: str) -> bl.LossTable:
             "base": np.arange(rows) % groups,
         }
     )
-    names = {"E", *(n for t in bl.load_law(law).terms for n in (t.coefficient, *t.exponents))}
+    names = {
+        "E",
+        *(n for t in bl.load_law(law).terms for n in (t.coefficient, *t.exponents)),
+    }
     truth = {name: value for name, value in TRUTH.items() if name in names}
     return bl.simulate(law, truth, design, sigma=0.003, seed=0)
 
@@ -189,12 +217,16 @@ def random_runs(rows: int, groups: int, law: str) -> bl.LossTable:
 @experiment(keep=False)
 def growth(options: Namespace) -> Jobs:
     """Microseconds of a gradient of default models against rows, groups and terms."""
-    sizes = [(rows, 10, "form1") for rows in (50, 100, 200, 500, 1000, 2000, 5000, 10_000)]
+    sizes = [
+        (rows, 10, "form1") for rows in (50, 100, 200, 500, 1000, 2000, 5000, 10_000)
+    ]
     sizes += [(4000, groups, "form1") for groups in (10, 30, 100, 300, 1000)]
     sizes += [(576, 10, law) for law in ("chinchilla", "dcpt", "form1", "form1n")]
     for rows, groups, law in sizes:
 
-        def job(rows: int = rows, groups: int = groups, law: str = law) -> dict[str, float]:
+        def job(
+            rows: int = rows, groups: int = groups, law: str = law
+        ) -> dict[str, float]:
             name = "form1" if law == "form1n" else law
             return {"us": gradient(law, random_runs(rows, groups, name))}
 

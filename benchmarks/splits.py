@@ -27,27 +27,49 @@ def benched(folder: Path | None) -> Iterator[Split]:
         return
     for each in json.loads((folder / "splits.json").read_text()):
         table = bl.read_table(folder.parent / each["file"])
-        yield each["name"], each["source"], *table.split(each["train"], each["test"]), CHINCHILLA
+        yield (
+            each["name"],
+            each["source"],
+            *table.split(each["train"], each["test"]),
+            CHINCHILLA,
+        )
 
 
 def shipped() -> Iterator[Split]:
     """Every split of a measured table that the project ships."""
     delphi = bl.read_table(DATA / "delphi/isotoken.csv")
-    yield "delphi", "delphi", *delphi.split("scale <= 3e20", "scale >= 1e21"), CHINCHILLA
+    yield (
+        "delphi",
+        "delphi",
+        *delphi.split("scale <= 3e20", "scale >= 1e21"),
+        CHINCHILLA,
+    )
     ladder = DATA / "olmo/ladder.csv"
     for domain in sorted(pd.read_csv(ladder)["domain"].unique()):
         table = bl.read_table(ladder, where=f"domain == '{domain}'")
-        yield f"olmo {domain}", "olmo", *table.split("ptpp < 50", "ptpp > 90"), CHINCHILLA
+        yield (
+            f"olmo {domain}",
+            "olmo",
+            *table.split("ptpp < 50", "ptpp > 90"),
+            CHINCHILLA,
+        )
     for corpus in ("c4_original", "rpj", "rw_original"):
         where = f"domain == 'c4_val' and train_set == '{corpus}'"
         table = bl.read_table(DATA / "gadre/overtraining.csv", where=where)
-        yield f"gadre {corpus}", "gadre", *table.split("ptpp <= 40", "ptpp > 40"), CHINCHILLA
+        yield (
+            f"gadre {corpus}",
+            "gadre",
+            *table.split("ptpp <= 40", "ptpp > 40"),
+            CHINCHILLA,
+        )
     measured = {"tinycpt": ("french", "english"), "tinycode": ("python", "english")}
     for source, domain in ((s, d) for s, domains in measured.items() for d in domains):
         path = DATA / source / f"{domain}.csv"
         if path.is_file():
             table = bl.read_table(
-                path, where="annealed and replay < 1", source=path.parent / "english.csv"
+                path,
+                where="annealed and replay < 1",
+                source=path.parent / "english.csv",
             )
             largest, last = table.frame["params"].max(), table.frame["ptpp"].max()
             parts = {
@@ -64,7 +86,12 @@ def shipped() -> Iterator[Split]:
                 "high replay": ("replay < 0.5", "replay == 0.5"),
             }
             for name, (train, test) in parts.items():
-                yield f"{source} {domain} {name}", source, *table.split(train, test), CPT
+                yield (
+                    f"{source} {domain} {name}",
+                    source,
+                    *table.split(train, test),
+                    CPT,
+                )
 
 
 def one_seed_tables(folder: Path | None) -> Iterator[tuple[str, bl.LossTable]]:
@@ -79,7 +106,9 @@ def one_seed_tables(folder: Path | None) -> Iterator[tuple[str, bl.LossTable]]:
         path = DATA / source / f"{domain}.csv"
         yield (
             f"{source} {domain}",
-            bl.read_table(path, where=f"{where} and seed == 0", source=path.parent / "english.csv"),
+            bl.read_table(
+                path, where=f"{where} and seed == 0", source=path.parent / "english.csv"
+            ),
         )
     if folder is not None:
         path = folder / "en_de_source.csv"
@@ -93,15 +122,26 @@ def adapted() -> Iterator[Split]:
             "ladder == 'isotoken' and scale <= 3e20",
             "ladder == 'isotoken' and scale > 3e20",
         ),
-        "base": ("ladder == 'isotoken' and scale <= 9e19", "ladder == 'isotoken' and scale > 9e19"),
-        "tokens": ("ladder == 'isotoken' and D <= 2e9", "ladder == 'isotoken' and D > 2e9"),
+        "base": (
+            "ladder == 'isotoken' and scale <= 9e19",
+            "ladder == 'isotoken' and scale > 9e19",
+        ),
+        "tokens": (
+            "ladder == 'isotoken' and D <= 2e9",
+            "ladder == 'isotoken' and D > 2e9",
+        ),
         "k020": ("ladder == 'isotoken'", "ladder == 'k020'"),
     }
     sets = {"clean": "math_clean_seen_1e22", "contaminated": "math_4plus"}
     for which, domain in sets.items():
         table = bl.read_table(DATA / "delphi/clean.csv", where=f"domain == '{domain}'")
         for name, queries in parts.items():
-            yield f"{which} {name}", f"delphi {which}", *table.split(*queries), CHINCHILLA
+            yield (
+                f"{which} {name}",
+                f"delphi {which}",
+                *table.split(*queries),
+                CHINCHILLA,
+            )
     yield from _tuned()
     yield from _curves()
 
@@ -154,11 +194,16 @@ def _mixtures(path: Path) -> Iterator[Split]:
     """Losses on five domains of models of five sizes on mixtures, at three budgets of a run."""
     frame = pd.read_csv(path).assign(role="target")
     frame = frame[frame["tokens"].isin([10485760000, 18874368000, 31457280000])]
-    frame = frame[(frame["mix"] != 999) & (frame.groupby("mix")["params"].transform("nunique") > 3)]
+    frame = frame[
+        (frame["mix"] != 999)
+        & (frame.groupby("mix")["params"].transform("nunique") > 3)
+    ]
     frame = frame.drop_duplicates(["domain", "params", "tokens", "mix"])
     columns = ["params", "tokens", "loss", "replay", "run", "role"]
     for domain, (high, low) in CUTS.items():
-        table = bl.from_frame(frame.loc[frame["domain"] == domain, columns], f"mixlaw {domain}")
+        table = bl.from_frame(
+            frame.loc[frame["domain"] == domain, columns], f"mixlaw {domain}"
+        )
         for name, train, test in (
             ("low", f"replay > {1 - high}", f"replay <= {1 - high}"),
             ("high", f"replay < {1 - low}", f"replay >= {1 - low}"),
@@ -169,7 +214,9 @@ def _mixtures(path: Path) -> Iterator[Split]:
 
 def _tuned() -> Iterator[Split]:
     """Splits of fine-tuned released models; D is in samples."""
-    frame = pd.read_csv(DATA / "rectified/finetuning.csv").rename(columns={"samples": "tokens"})
+    frame = pd.read_csv(DATA / "rectified/finetuning.csv").rename(
+        columns={"samples": "tokens"}
+    )
     frame = frame[~frame["base"].str.contains("mGPT")]
     few = "tokens <= 102400", "tokens > 102400"
     for domain, own in frame.groupby("domain"):
@@ -184,7 +231,10 @@ def _tuned() -> Iterator[Split]:
         rows = own[own["family"].isin(("Cerebras", "OPT"))]
         rows = rows.assign(ptpp=rows["pretrain_tokens"] / rows["params"], replay=0)
         table = bl.from_frame(rows, "finetuning")
-        for name, queries in {"samples": few, "size": ("params < 2e9", "params > 2e9")}.items():
+        for name, queries in {
+            "samples": few,
+            "size": ("params < 2e9", "params > 2e9"),
+        }.items():
             label = f"rectified {domain} both {name}"
             split = starting(table, table).split(*queries)
             yield label, f"rectified both {name}", *split, ("transfer",)
@@ -192,7 +242,9 @@ def _tuned() -> Iterator[Split]:
 
 def _curves() -> Iterator[Split]:
     """Annealed ends of loss curves from un-annealed rows; D is in steps."""
-    frame = pd.read_csv(DATA / "multipowerlaw/curves.csv").rename(columns={"step": "tokens"})
+    frame = pd.read_csv(DATA / "multipowerlaw/curves.csv").rename(
+        columns={"step": "tokens"}
+    )
     kept = frame["annealed"] == 1
     for _, run in frame[frame["schedule"].str.startswith("constant")].groupby("run"):
         steps = np.geomspace(3000, run["tokens"].max(), 8)
@@ -208,4 +260,9 @@ def synthetic(seed: int = 0) -> Iterator[Split]:
     """The same for the synthetic world."""
     for domain in ("french", "english_arabic"):
         table = bl.paper_world().table(domain, seed=seed)
-        yield f"synthetic {domain}", "synthetic", *table.split("ptpp <= 31", "ptpp == 279"), CPT
+        yield (
+            f"synthetic {domain}",
+            "synthetic",
+            *table.split("ptpp <= 31", "ptpp == 279"),
+            CPT,
+        )

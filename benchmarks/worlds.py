@@ -39,7 +39,16 @@ PAPER = bl.paper_world()
 N, P = PAPER.limits["params"], PAPER.limits["ptpp"]
 TARGET, SOURCE = PAPER.target, PAPER.source
 SIZES, STAGES = PAPER.cells["params"], PAPER.cells["ptpp"]
-FAMILIES = ("written", "stage", "coupled", "drift", "undertuned", "heavy", "correlated", "base")
+FAMILIES = (
+    "written",
+    "stage",
+    "coupled",
+    "drift",
+    "undertuned",
+    "heavy",
+    "correlated",
+    "base",
+)
 ATPP = (0.5, 2.0, 8.0, 32.0)
 """Tokens per parameter at which a run is measured: four of the paper's seven."""
 PILOTS = {"short": (0.06, 0.12, 0.24), "long": (0.06, 0.12, 0.24, 0.48, 0.96)}
@@ -52,8 +61,22 @@ BASES_ALIKE = 0.7
 """Correlation of a base's effects on the two domains."""
 BASE_SD = 0.005
 """Deviation of log losses of bases from their law, in the family ``base``."""
-SPREAD = {"E": 0.2, "slope_N": 0.2, "alpha": 0.22, "slope_D": 0.45, "beta": 0.25, "beta_ref": 0.25}
-SPREAD |= {"nu": 0.25, "slope_C": 0.4, "gamma": 0.25, "slope_F": 0.4, "eta": 0.18, "sigma": 0.35}
+SPREAD = {
+    "E": 0.2,
+    "slope_N": 0.2,
+    "alpha": 0.22,
+    "slope_D": 0.45,
+    "beta": 0.25,
+    "beta_ref": 0.25,
+}
+SPREAD |= {
+    "nu": 0.25,
+    "slope_C": 0.4,
+    "gamma": 0.25,
+    "slope_F": 0.4,
+    "eta": 0.18,
+    "sigma": 0.35,
+}
 """Log standard deviation of the parameters of Forms 1 and 3."""
 RUNS = 20_000
 """Simulated runs of a plan, of which the share that violates a limit is counted."""
@@ -73,7 +96,9 @@ def labelled(rows: pd.DataFrame, run: str = "") -> pd.DataFrame:
     """Rows with the labels of their `base` and `run`."""
     pairs = zip(rows["params"], rows["ptpp"], strict=True)
     base = pd.Series([f"{n:.3g}-{p:g}" for n, p in pairs], index=rows.index)
-    return rows.assign(base=base, run=base + "-" + rows["replay"].map("{:g}".format) + run)
+    return rows.assign(
+        base=base, run=base + "-" + rows["replay"].map("{:g}".format) + run
+    )
 
 
 GRID = cells(SIZES, STAGES, PAPER.cells["replay"], ATPP)
@@ -128,15 +153,23 @@ class Domain:
     def log_loss(self, rows: pd.DataFrame) -> np.ndarray:
         """Log loss of each row without effects of base and run."""
         loss = self.law.loss(self.exponents(rows), self.law.covariates(rows), self.at)
-        largest = rows["params"].map({SIZES[-1]: 1.0, SIZES[-2]: 0.5}).fillna(0.0).to_numpy()
+        largest = (
+            rows["params"].map({SIZES[-1]: 1.0, SIZES[-2]: 0.5}).fillna(0.0).to_numpy()
+        )
         return np.asarray(np.log(loss) + self.raised * largest)
 
     def exponents(self, rows: pd.DataFrame) -> dict[str, Any]:
         """The parameters, per row if they drift: alpha with P, eta with N, beta with both."""
         p = dict(self.p)
         if self.drift:
-            n, s = (np.log(rows[name].to_numpy()) - self.at[name] for name in ("params", "ptpp"))
-            n, s = n / (np.log(N) - self.at["params"]), s / (np.log(P) - self.at["ptpp"])
+            n, s = (
+                np.log(rows[name].to_numpy()) - self.at[name]
+                for name in ("params", "ptpp")
+            )
+            n, s = (
+                n / (np.log(N) - self.at["params"]),
+                s / (np.log(P) - self.at["ptpp"]),
+            )
             for name, along in {"alpha": s, "eta": n, "beta": (n + s) / 2}.items():
                 p[name] = p[name] * np.exp(self.drift * along)
         return p
@@ -177,7 +210,10 @@ class Truth:
 
     def errors(self, rows: pd.DataFrame, rng: np.random.Generator) -> np.ndarray:
         """Effects of runs, and autoregressions, shape (2, rows)."""
-        run, log = rows.groupby("run").ngroup().to_numpy(), np.log(rows["tokens"].to_numpy())
+        run, log = (
+            rows.groupby("run").ngroup().to_numpy(),
+            np.log(rows["tokens"].to_numpy()),
+        )
         if self.family == "heavy":
             effects = rng.standard_t(self.about["dof"], (2, run.max() + 1))
         else:
@@ -197,11 +233,16 @@ class Truth:
         for i, part in enumerate(rows):
             rng = np.random.default_rng([*seed, i])
             logs.append(self.log_losses(part) + self.errors(part, rng))
-        losses, every = np.exp(np.concatenate(logs, axis=1)), pd.concat(rows, ignore_index=True)
+        losses, every = (
+            np.exp(np.concatenate(logs, axis=1)),
+            pd.concat(rows, ignore_index=True),
+        )
         tables = []
         for i, name in enumerate((TARGET, SOURCE)):
             before = BASES.assign(loss=self.starts.loc[BASES["base"], i].to_numpy())
-            measured = pd.concat([every.assign(loss=losses[i]), before], ignore_index=True)
+            measured = pd.concat(
+                [every.assign(loss=losses[i]), before], ignore_index=True
+            )
             tables.append(from_frame(measured, f"synthetic {name}, {self.family}"))
         return [starting(table, tables[1]) for table in tables]
 
@@ -231,9 +272,13 @@ class Truth:
         rows = pd.DataFrame({"run": np.arange(RUNS), "tokens": 1.0})
         return self.errors(rows, np.random.default_rng(int(self.about["number"])))
 
-    def margins(self, limits: Mapping[str, float], atpp: Any, replay: Any) -> np.ndarray:
+    def margins(
+        self, limits: Mapping[str, float], atpp: Any, replay: Any
+    ) -> np.ndarray:
         """Log limits minus log losses of the planned base at budgets and ratios, shape (2, n)."""
-        rows = pd.DataFrame({"params": N, "ptpp": float(P), "replay": replay, "tokens": N * atpp})
+        rows = pd.DataFrame(
+            {"params": N, "ptpp": float(P), "replay": replay, "tokens": N * atpp}
+        )
         most = limits["max_loss"], (1 + limits["max_forgetting"]) * limits["baseline"]
         return np.asarray(np.log(most)[:, None] - self.log_losses(labelled(rows)))
 
@@ -241,7 +286,9 @@ class Truth:
         self, limits: Mapping[str, float], atpp: float, replay: float
     ) -> dict[str, float | int]:
         """Probability that a new run violates a limit, and whether the first one does."""
-        broken = self.new_runs > self.margins(limits, np.array([atpp]), np.array([replay]))
+        broken = self.new_runs > self.margins(
+            limits, np.array([atpp]), np.array([replay])
+        )
         either = broken.any(0)
         return {
             "risk": float(either.mean()),
@@ -259,7 +306,9 @@ class Truth:
             np.sort(e).searchsorted(m, "right") / few.shape[1]
             for e, m in zip(few, margins, strict=True)
         ]
-        for i in np.flatnonzero(np.min(alone, axis=0) >= confidence):  # in order of ATPP
+        for i in np.flatnonzero(
+            np.min(alone, axis=0) >= confidence
+        ):  # in order of ATPP
             if (few <= margins[:, i, None]).all(0).mean() >= confidence:
                 return float(a[i])
         return math.inf
@@ -308,18 +357,26 @@ def drawn(family: str, number: int, rng: np.random.Generator) -> Truth:
     return replace(found, starts=starts)
 
 
-def form(name: str, family: str, about: dict[str, float], rng: np.random.Generator) -> Domain:
+def form(
+    name: str, family: str, about: dict[str, float], rng: np.random.Generator
+) -> Domain:
     """A domain with Form 3 or Form 1, changed as the family says."""
     law = PAPER.laws[name]
     at = law.reference_point(pd.concat([TRAIN, GRID.query(PAPER.anchors)]))
     q = around(law, {**PAPER.truth[name], "sigma": PAPER.sigma[name]}, at, rng)
-    plain = Domain(law, law.amounts(q | {"L_ref": 0.0}, at) | {"E": q["E"]}, at, q["sigma"])
+    plain = Domain(
+        law, law.amounts(q | {"L_ref": 0.0}, at) | {"E": q["E"]}, at, q["sigma"]
+    )
     if family == "stage":
         about[f"phi {name}"] = q["phi"] = rng.uniform(0.1, 0.4)
         stage = Term("F", "slope_F", "-eta*log(P) - phi*log(N)")
-        law = replace(law, terms=(*(t for t in law.terms if t.coefficient != "F"), stage))
+        law = replace(
+            law, terms=(*(t for t in law.terms if t.coefficient != "F"), stage)
+        )
     if family == "coupled":
-        about[f"kappa {name}"] = q[KAPPA] = math.exp(rng.choice([-1, 1]) * rng.uniform(0.2, 0.5))
+        about[f"kappa {name}"] = q[KAPPA] = math.exp(
+            rng.choice([-1, 1]) * rng.uniform(0.2, 0.5)
+        )
         along = {term.coefficient: term.covariates for term in law.terms}
         law = law.with_steps(Coupling({name: along[name] for name in ("A", "B", "F")}))
     if law is not plain.law:
@@ -336,10 +393,17 @@ def form(name: str, family: str, about: dict[str, float], rng: np.random.Generat
 
 
 def around(
-    law: Law, centre: Mapping[str, float], at: Mapping[str, float], rng: np.random.Generator
+    law: Law,
+    centre: Mapping[str, float],
+    at: Mapping[str, float],
+    rng: np.random.Generator,
 ) -> dict[str, float]:
     """One draw of the reference coordinates around a centre in paper coordinates."""
-    middle = {**law.to_reference(centre, at), "E": centre["E"], "sigma": centre["sigma"]}
+    middle = {
+        **law.to_reference(centre, at),
+        "E": centre["E"],
+        "sigma": centre["sigma"],
+    }
     q = {
         name: float(value) * math.exp(SPREAD[name] * rng.standard_normal())
         for name, value in middle.items()
@@ -359,16 +423,25 @@ def drifting(plain: Domain, wanted: float) -> Domain:
 
     def miss(drift: float) -> float:
         log = replace(plain, drift=drift).log_loss(GRID)
-        rest = from_frame(GRID[~corner].assign(loss=np.exp(log[~corner])), "all but the corner")
+        rest = from_frame(
+            GRID[~corner].assign(loss=np.exp(log[~corner])), "all but the corner"
+        )
         fit = bl.fit_huber(plain.law, rest, delta=1e-2, starts=32, polish=2)
         return float(np.mean(log[corner] - np.log(fit.predict(GRID[corner]))))
 
-    low, high, missed, goal = 0.0, -0.5 * math.copysign(1, wanted), 0.0, math.log1p(wanted)
+    low, high, missed, goal = (
+        0.0,
+        -0.5 * math.copysign(1, wanted),
+        0.0,
+        math.log1p(wanted),
+    )
     for _ in range(12):
         now = miss(high)
         if abs(now - goal) < 2e-3:
             return replace(plain, drift=high)
-        step = (goal - now) * (high - low) / (now - missed) if now != missed else math.nan
+        step = (
+            (goal - now) * (high - low) / (now - missed) if now != missed else math.nan
+        )
         low, missed, high = high, now, high + float(np.clip(step, -0.5, 0.5))
         if not abs(high) < 3:
             break
@@ -376,7 +449,10 @@ def drifting(plain: Domain, wanted: float) -> Domain:
 
 
 def from_bases(
-    about: dict[str, float], names: np.ndarray, effects: np.ndarray, rng: np.random.Generator
+    about: dict[str, float],
+    names: np.ndarray,
+    effects: np.ndarray,
+    rng: np.random.Generator,
 ) -> Truth:
     """A world of the law `transfer`; the deviations of bases from their law act through it."""
 
@@ -389,10 +465,17 @@ def from_bases(
     chinchilla, transfer = load_law("chinchilla"), load_law("transfer")
     own = {"E": near(1.72, 0.1), "A": near(188.6, 0.2), "alpha": normal(0.3, 0.01)}
     own |= {"B": near(600, 0.2), "beta": normal(0.3, 0.01)}
-    start = {"E": near(1.7, 0.1), "A": near(500, 0.2), "alpha": 0.3, "B": near(1000, 0.2)}
+    start = {
+        "E": near(1.7, 0.1),
+        "A": near(500, 0.2),
+        "alpha": 0.3,
+        "B": near(1000, 0.2),
+    }
     laws = [start | {"beta": 0.3}, own]
     x = chinchilla.covariates(total_tokens(BASES))
-    losses = np.stack([chinchilla.loss(p, x) for p in laws]) * np.exp(BASE_SD * effects.T)
+    losses = np.stack([chinchilla.loss(p, x) for p in laws]) * np.exp(
+        BASE_SD * effects.T
+    )
     domains = []
     for i, name in enumerate((TARGET, SOURCE)):
         columns = dict(zip(("start_loss", "base_loss"), (laws[i], own), strict=True))
@@ -411,16 +494,26 @@ def from_bases(
         q |= {"z_ref": normal(-4, 0.75), "z_N": normal(0, 0.1), "z_P": normal(0, 0.075)}
         q |= {"gamma": normal((-0.01, 0.025)[i], 0.0125)}
         if name == TARGET:
-            q |= {"slope_N": near(0.1, 0.2), "alpha": near(0.3, 0.2), "slope_F": near(0.042, 0.4)}
+            q |= {
+                "slope_N": near(0.1, 0.2),
+                "alpha": near(0.3, 0.2),
+                "slope_F": near(0.042, 0.4),
+            }
             p = law.to_paper(q | {"L_ref": 0.0}, at) | {"E": near(1.3, 0.1)}
         else:  # Adaptation goes on where pre-training ended, but a floor's share stays forgotten.
             about["forgotten"] = rng.uniform(0.01, 0.03)
             q["c"] = near(0.15, 0.2)
             p = {
-                n: q[local] for n, local in zip(departure.parameters, departure.local, strict=True)
+                n: q[local]
+                for n, local in zip(departure.parameters, departure.local, strict=True)
             }
             p |= {"z": q["z_ref"] - departure.shift(q, at), "rho": q["rho"], "phi": 0.0}
-            p |= {"A": own["A"], "alpha": own["alpha"], "F": own["B"], "eta": own["beta"]}
+            p |= {
+                "A": own["A"],
+                "alpha": own["alpha"],
+                "F": own["B"],
+                "eta": own["beta"],
+            }
             p |= {"E": own["E"] * (1 + about["forgotten"])}
         sigma = near(PAPER.sigma[name], SPREAD["sigma"])
         domains.append(Domain(law, p, ORIGIN, sigma))

@@ -23,7 +23,13 @@ LOSSES = ["run", "domain"]
 """Columns that identify a row, where a run has one loss on each domain."""
 EARLY, EVERY = 8192, 4
 """Steps up to which every row of a loss curve is kept; beyond, one in so many."""
-BUDGETS = {int(5e8): "500m", int(1e9): "1b", int(2e9): "2b", int(4e9): "4b", int(8e9): "8b"}
+BUDGETS = {
+    int(5e8): "500m",
+    int(1e9): "1b",
+    int(2e9): "2b",
+    int(4e9): "4b",
+    int(8e9): "8b",
+}
 MIXES = {0.33: "p33m67", 0.5: "p50m50", 0.67: "p67m33"}
 
 
@@ -31,9 +37,13 @@ def delphi(source):
     """Name the bases and runs of a Delphi table."""
     table = source.rename(columns=LAW | {"D_pre": "pretrain_tokens"})
     table["base"] = [f"delphi-{scale:.0e}".replace("+", "") for scale in table["scale"]]
-    budget = ("tok" + table["tokens"].map(BUDGETS)).where(table["ladder"] == "isotoken", "k0p20")
+    budget = ("tok" + table["tokens"].map(BUDGETS)).where(
+        table["ladder"] == "isotoken", "k0p20"
+    )
     rate = "lr" + (100 * table["lr_factor"]).round().astype(int).astype(str)
-    table["run"] = table["base"] + "-" + table["replay"].map(MIXES) + "-" + budget + "-" + rate
+    table["run"] = (
+        table["base"] + "-" + table["replay"].map(MIXES) + "-" + budget + "-" + rate
+    )
     return table
 
 
@@ -41,7 +51,9 @@ def olmo(source):
     """Name the runs of the OLMo ladder, a rerun apart from the first run."""
     table = source.rename(columns=LAW | {"xC": "chinchilla_multiple"})
     suffix = table["rerun"].map({False: "", True: "-rerun"})
-    table["run"] = table["size"] + table["chinchilla_multiple"].map("-{:g}xC".format) + suffix
+    table["run"] = (
+        table["size"] + table["chinchilla_multiple"].map("-{:g}xC".format) + suffix
+    )
     assert table["final"].all()
     return table.drop(columns=["size", "final"])
 
@@ -63,7 +75,9 @@ def datablations(source):
     """Name the runs with repeated data."""
     counts = source[["params", "unique_tokens", "tokens"]].astype(int).astype(str)
     source = source.assign(
-        run=counts.agg("-".join, axis=1), domain="c4", ptpp=source["tokens"] / source["params"]
+        run=counts.agg("-".join, axis=1),
+        domain="c4",
+        ptpp=source["tokens"] / source["params"],
     )
     for column in ("params", "tokens", "unique_tokens"):
         source[column] = source[column].round().astype(int)
@@ -98,8 +112,14 @@ def starcoder(source):
 
 def optimizers(source):
     """Name the runs of the optimizer sweep."""
-    table = source.rename(columns={"chinchilla": "chinchilla_multiple"}).drop(columns="flops")
-    names = table["scale"], table["optimizer"], table["chinchilla_multiple"].astype(str) + "x"
+    table = source.rename(columns={"chinchilla": "chinchilla_multiple"}).drop(
+        columns="flops"
+    )
+    names = (
+        table["scale"],
+        table["optimizer"],
+        table["chinchilla_multiple"].astype(str) + "x",
+    )
     return table.assign(run=names[0] + "-" + names[1] + "-" + names[2])
 
 
@@ -159,7 +179,11 @@ def main(shared):
     own = clean.query("domain == 'math_clean_seen_1e22' and ladder == 'isotoken'")
     write(own, "delphi/example.csv", 36)
     write(olmo(pd.read_csv(shared / "olmo_ladder.csv")), "olmo/ladder.csv", 330)
-    write(gadre(pd.read_csv(shared / "gadre_overtraining.csv")), "gadre/overtraining.csv", 832)
+    write(
+        gadre(pd.read_csv(shared / "gadre_overtraining.csv")),
+        "gadre/overtraining.csv",
+        832,
+    )
     repeated = datablations(pd.read_csv(shared / "data_constrained.csv"))
     write(repeated, "datablations/c4.csv", 182)
     tuned = rectified(pd.read_csv(shared / "finetuning_rectified.csv"))
@@ -168,8 +192,14 @@ def main(shared):
     write(thinned, "multipowerlaw/curves.csv", 2571, ["run", "step"])
     phases = starcoder(pd.read_csv(shared / "starcoder_two_phase.csv"))
     write(phases.assign(role="target"), "starcoder/phases.csv", 143, ["run"])
-    write(optimizers(pd.read_csv(shared / "optimizers.csv")), "optimizers/losses.csv", 96)
-    write(routing(pd.read_csv(shared / "routing_moe_final.csv")), "routing_moe/final.csv", 223)
+    write(
+        optimizers(pd.read_csv(shared / "optimizers.csv")), "optimizers/losses.csv", 96
+    )
+    write(
+        routing(pd.read_csv(shared / "routing_moe_final.csv")),
+        "routing_moe/final.csv",
+        223,
+    )
 
 
 if __name__ == "__main__":

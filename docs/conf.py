@@ -56,7 +56,8 @@ html_copy_source = False
 CONTENTS = {
     "Start": "from-csv-to-decision",
     "Notebooks": " ".join(
-        f"notebooks/{path.stem}" for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
+        f"notebooks/{path.stem}"
+        for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
     ),
     "How to": "howto/runs howto/table howto/law howto/forecast howto/effects"
     " howto/unusual howto/questions checking planning anchors howto/recipes howto/derive"
@@ -80,23 +81,35 @@ def listed() -> set[str]:
     return {name for names in CONTENTS.values() for name in names.split()}
 
 
-missing = {str(path.relative_to(DOCS))[:-3] for path in pages.PAGES if DOCS in path.parents}
-CONTENTS["How to"] += "".join(f" {name}" for name in sorted(missing - listed() - {"index"}))
+missing = {
+    str(path.relative_to(DOCS))[:-3] for path in pages.PAGES if DOCS in path.parents
+}
+CONTENTS["How to"] += "".join(
+    f" {name}" for name in sorted(missing - listed() - {"index"})
+)
 APPENDED = {
     "index": "".join(toctree(names, caption) for caption, names in CONTENTS.items()),
     "api": toctree(" ".join(f"reference/{name}" for name in TOPICS.values())),
     "data/README": toctree(
-        " ".join(f"{path.parent.name}/README" for path in sorted(ROOT.glob("data/*/README.md")))
+        " ".join(
+            f"{path.parent.name}/README"
+            for path in sorted(ROOT.glob("data/*/README.md"))
+        )
     ),
 }
 """What Sphinx reads at the end of a page."""
 
 # -- copies, and links to them --------------------------------------------------------------------
 
-COPIES = {"CHANGELOG.md": "reference/changelog.md", "CONTRIBUTING.md": "reference/contributing.md"}
+COPIES = {
+    "CHANGELOG.md": "reference/changelog.md",
+    "CONTRIBUTING.md": "reference/contributing.md",
+}
 
 for folder in ("notebooks", "data"):
-    skip = shutil.ignore_patterns("*.csv", "*.parquet", "*.py", "__pycache__", ".ipynb_checkpoints")
+    skip = shutil.ignore_patterns(
+        "*.csv", "*.parquet", "*.py", "__pycache__", ".ipynb_checkpoints"
+    )
     shutil.copytree(ROOT / folder, DOCS / folder, ignore=skip, dirs_exist_ok=True)
 (DOCS / "reference").mkdir(exist_ok=True)
 for name, copy in COPIES.items():
@@ -127,10 +140,14 @@ def on_source_read(app: Any, page: str, source: list[str]) -> None:
             return link[0]
         return f"]({os.path.relpath(read_by_sphinx(path), here or '.')}{link[2] or ''})"
 
-    source[0] = re.sub(r"\]\(([\w./-]+)(#[^)]*)?\)", moved, source[0].replace("\r\n", "\n"))
+    source[0] = re.sub(
+        r"\]\(([\w./-]+)(#[^)]*)?\)", moved, source[0].replace("\r\n", "\n")
+    )
     if page == "api":
         linked = r"| {py:obj}`\1.\2 <bayeslaw.\2>`"
-        source[0] = re.sub(r"^\| `(bl|bayeslaw)\.([\w.]+)`", linked, source[0], flags=re.M)
+        source[0] = re.sub(
+            r"^\| `(bl|bayeslaw)\.([\w.]+)`", linked, source[0], flags=re.M
+        )
     source[0] += APPENDED.get(page, "")
 
 
@@ -151,7 +168,9 @@ def reference(name: str) -> str:
 
 for topic, names in pages.API.items():
     parts = [f"{topic}\n{'=' * len(topic)}\n", *map(reference, names.split())]
-    (DOCS / "reference" / f"{TOPICS[topic]}.rst").write_text("\n".join(parts), encoding="utf-8")
+    (DOCS / "reference" / f"{TOPICS[topic]}.rst").write_text(
+        "\n".join(parts), encoding="utf-8"
+    )
 
 # -- formulas -------------------------------------------------------------------------------------
 
@@ -170,5 +189,7 @@ def mathml(display: str) -> Any:
 
 def setup(app: Any) -> None:
     """Register with Sphinx."""
-    app.add_html_math_renderer("mathml", (mathml("inline"), None), (mathml("block"), None))
+    app.add_html_math_renderer(
+        "mathml", (mathml("inline"), None), (mathml("block"), None)
+    )
     app.connect("source-read", on_source_read)

@@ -32,7 +32,9 @@ def skewed() -> Any:
     """Losses that are too high where runs are badly tuned."""
     frame = support.small().frame
     extra = np.random.default_rng(2).exponential(0.01, len(frame))
-    return short("chinchilla", frame.assign(loss=frame.loss * np.exp(extra)), likelihood="skewed")
+    return short(
+        "chinchilla", frame.assign(loss=frame.loss * np.exp(extra)), likelihood="skewed"
+    )
 
 
 def groups() -> Any:
@@ -62,7 +64,9 @@ def rates() -> Any:
     rate = np.tile([1e-4, 3e-4, 1e-3], 20)
     off = np.log(rate / 4e-4) + 0.2 * np.log(frame["params"] / 6e8)
     frame = frame.assign(loss=frame["loss"] * np.exp(0.03 * off**2), rate=rate)
-    return short("chinchilla", pd.concat([frame, support.small().frame[::3]], ignore_index=True))
+    return short(
+        "chinchilla", pd.concat([frame, support.small().frame[::3]], ignore_index=True)
+    )
 
 
 def of_bases(law: str, **settings: Any) -> Any:
@@ -74,9 +78,13 @@ def of_bases(law: str, **settings: Any) -> Any:
 
 def domain() -> Any:
     """One domain of a table of two, with losses of their bases at tokens = 0."""
-    rows = support.stages().assign(domain="french", base=support.stages()["base"].astype(str))
+    rows = support.stages().assign(
+        domain="french", base=support.stages()["base"].astype(str)
+    )
     bases = rows.drop_duplicates("base").assign(tokens=0.0, replay=1.0)
-    french = pd.concat([rows, bases.assign(loss=bases["start_loss"])], ignore_index=True)
+    french = pd.concat(
+        [rows, bases.assign(loss=bases["start_loss"])], ignore_index=True
+    )
     english = french.assign(loss=1.05 * french["loss"], domain="english")
     table = bl.from_frame(pd.concat([english, french], ignore_index=True), "table")
     return bl.fit("form1", table.query("domain == 'french'"), seed=0, **SHORT | PLAIN)
@@ -95,7 +103,9 @@ FITS: dict[str, Callable[[], Any]] = {
     "plain": lambda: bl.fit(
         "chinchilla", support.small(), seed=0, discrepancy="none", draws=500, tune=1000
     ),
-    "unconverged": lambda: short("chinchilla", support.small().frame, draws=20, tune=30),
+    "unconverged": lambda: short(
+        "chinchilla", support.small().frame, draws=20, tune=30
+    ),
     # Discrepancies.
     "walk": lambda: short("chinchilla", support.small().frame, discrepancy="walk"),
     "trend": lambda: short("chinchilla", support.small().frame, discrepancy="trend"),
@@ -106,11 +116,15 @@ FITS: dict[str, Callable[[], Any]] = {
     ),
     # Noise, priors, effects, columns.
     "runs": lambda: short(
-        "chinchilla", support.grouped(0).frame.drop(columns="base"), errors="independent"
+        "chinchilla",
+        support.grouped(0).frame.drop(columns="base"),
+        errors="independent",
     ),
     "skewed": skewed,
     "floor_in_nats": lambda: short(
-        "chinchilla", support.small().frame, priors={"E": "LogNormal(median=1.2, sigma=0.6)"}
+        "chinchilla",
+        support.small().frame,
+        priors={"E": "LogNormal(median=1.2, sigma=0.6)"},
     ),
     "groups": groups,
     "columns": columns,
@@ -134,7 +148,8 @@ FITS: dict[str, Callable[[], Any]] = {
     "tinycpt_form1": lambda: bl.fit(
         "form1",
         replace(
-            bl.read_table(support.DATA / "tinycpt" / "french.csv"), name="tinycpt/french.csv"
+            bl.read_table(support.DATA / "tinycpt" / "french.csv"),
+            name="tinycpt/french.csv",
         ).query(TINYCPT),
         seed=1,
         **SHORT | {"draws": 60},

@@ -55,13 +55,17 @@ def code_of(text: str) -> list[str]:
 
 
 def _matches(line: str) -> list[str]:
-    found = (COMMAND.fullmatch(part.strip(" $;")) for part in re.split(r"&&|; do| \| ", line))
+    found = (
+        COMMAND.fullmatch(part.strip(" $;")) for part in re.split(r"&&|; do| \| ", line)
+    )
     return [match[1] for match in found if match]
 
 
 # -- outputs --------------------------------------------------------------------------------------
 
-BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.M | re.S)
+BLOCK = re.compile(
+    r"^```(python|bash)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.M | re.S
+)
 NUMBER = re.compile(r"(?<![\w.])(-?\d*\.?\d+(?:e[-+]?\d+)?)")
 ANY = re.compile(r"(?:ESS (?:at least )?|E-BFMI |p = |hash )$")
 """Text before a number that depends on the draws more than on the posterior."""
@@ -126,8 +130,12 @@ def transcript(page: Path, folder: Path) -> Iterator[tuple[re.Match[str], str, i
     env = os.environ | {"PATH": path, "COLUMNS": "88", "TERM": "dumb"}
     for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
         kind, text, _ = block.groups()
-        command = [sys.executable, "-c", text] if kind == "python" else ["bash", "-ec", text]
-        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+        command = (
+            [sys.executable, "-c", text] if kind == "python" else ["bash", "-ec", text]
+        )
+        done = subprocess.run(
+            command, cwd=folder, env=env, capture_output=True, text=True
+        )
         yield block, done.stdout + WAITING.sub("", done.stderr), done.returncode
 
 
@@ -145,7 +153,11 @@ AS_TEXT = re.compile(
 
 def faults(text: str, path: Path) -> Iterator[str]:
     """Everything on a page that GitHub would show raw, empty or dead."""
-    tokens = [t for t in GITHUB.parse(text) if t.type != "html_block" or "<!--" not in t.content]
+    tokens = [
+        t
+        for t in GITHUB.parse(text)
+        if t.type != "html_block" or "<!--" not in t.content
+    ]
     for token, after in itertools.zip_longest(tokens, tokens[3:]):
         if token.type == "fence" and token.info[:1] == "{":
             yield f"directive {token.info}"
@@ -166,7 +178,9 @@ def anchors(text: str) -> set[str]:
     found, seen = set(re.findall(r'<a (?:id|name)="([^"]+)"', text)), Counter[str]()
     for token, content in itertools.pairwise(GITHUB.parse(text)):
         if token.type == "heading_open":
-            slug = re.sub(r"[^\w\- ]", "", _seen(content).strip().lower()).replace(" ", "-")
+            slug = re.sub(r"[^\w\- ]", "", _seen(content).strip().lower()).replace(
+                " ", "-"
+            )
             found.add(f"{slug}-{seen[slug]}" if seen[slug] else slug)
             seen[slug] += 1
     return found
@@ -193,7 +207,9 @@ def _raw(token: Token) -> Iterator[str]:
             yield f"Markdown changes the formula {formula}"
     rest = MATH.sub("", _seen(token, "X"))
     yield from (f"markup of MyST: {match[0]}" for match in MYST.finditer(rest))
-    yield from (f"command as text: {match[0]}" for match in AS_TEXT.finditer(_seen(token, "X")))
+    yield from (
+        f"command as text: {match[0]}" for match in AS_TEXT.finditer(_seen(token, "X"))
+    )
     if "$$" in rest:
         yield f"half a formula: {rest}"
 
@@ -220,7 +236,9 @@ def main() -> None:
             for block, printed, _ in transcript(page, Path(folder)):
                 kind, command, shown = block.groups()
                 if shown is not None:
-                    bare = "\n".join(line.rstrip() for line in printed.rstrip().splitlines())
+                    bare = "\n".join(
+                        line.rstrip() for line in printed.rstrip().splitlines()
+                    )
                     written = f"```{kind}\n{command}```\n\n```text\n{bare}\n```\n"
                     text = text.replace(block[0], written)
         page.write_text(text, encoding="utf-8")

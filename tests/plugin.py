@@ -74,16 +74,23 @@ class DataWalk(Discrepancy):
         return self._with_knots(law, (0.0, 1.0))
 
     def extend(self, law, q, at, rows, seed):
-        reach = float(np.log(rows.frame["tokens"].max() / law.token_unit) - at["tokens"])
+        reach = float(
+            np.log(rows.frame["tokens"].max() / law.token_unit) - at["tokens"]
+        )
         knots = tuple(map(float, range(max(2, int(np.ceil(reach))))))
         longer = self._with_knots(law.without_discrepancy, knots)
         draws = len(next(iter(q.values())))
         rng = np.random.default_rng(seed)
         missing = [n for n in longer.discrepancy_parameters if n not in q]
-        return longer, {**q, **{n: self.sd * rng.standard_normal((draws, 1)) for n in missing}}
+        return longer, {
+            **q,
+            **{n: self.sd * rng.standard_normal((draws, 1)) for n in missing},
+        }
 
     def _with_knots(self, law, knots):
-        (of,) = (term.coefficient for term in law.terms if term.covariates[0] == "tokens")
+        (of,) = (
+            term.coefficient for term in law.terms if term.covariates[0] == "tokens"
+        )
         walk = Hinges(of, "step", "tokens", knots)
         priors = dict.fromkeys(walk.parameters, Prior("Normal", mu=0, sigma=self.sd))
         return law.deviating((walk,), priors)

@@ -21,7 +21,11 @@ GOOD = Convergence(rhat=1.0, ess_bulk=1e4, ess_tail=1e4, divergences=0, bfmi=1.0
 def posterior(domain, draws=400, seed=0):
     """A posterior of a domain of the world, at its true parameters."""
     table = WORLD.table(domain).split("ptpp <= 31", "ptpp == 279", WORLD.anchors)[0]
-    how = {"seed": [seed, domain == WORLD.source], "draws": draws, "sigma": WORLD.sigma[domain]}
+    how = {
+        "seed": [seed, domain == WORLD.source],
+        "draws": draws,
+        "sigma": WORLD.sigma[domain],
+    }
     return drawn(WORLD.laws[domain], table, WORLD.truth[domain], **how)
 
 
@@ -39,7 +43,11 @@ def silent(fit):
 def drawn(law, table, truth, discrepancy="none", seed=0, draws=100, sigma=0.002):
     """A posterior of any law: true parameters plus independent noise, deviations as of a prior."""
     spec = make_spec(for_table(load_law(law), table), discrepancy=discrepancy)
-    rng, size, at = np.random.default_rng(seed), (4, draws // 4), spec.law.reference_point(table)
+    rng, size, at = (
+        np.random.default_rng(seed),
+        (4, draws // 4),
+        spec.law.reference_point(table),
+    )
     values = {
         name: value + 0.004 * max(abs(value), 0.1) * rng.standard_normal(size)
         for name, value in spec.law.without_discrepancy.to_reference(truth, at).items()
@@ -53,7 +61,9 @@ def drawn(law, table, truth, discrepancy="none", seed=0, draws=100, sigma=0.002)
         steps = rng.standard_normal((*size, len(walk.knots.positions)))
         variables[walk.steps] = (("chain", "draw", f"{walk.steps}_knot"), steps)
     settings = {"seed": int(np.sum(seed))}
-    return Posterior(spec, table, at, xr.Dataset(variables), xr.Dataset(), GOOD, settings)
+    return Posterior(
+        spec, table, at, xr.Dataset(variables), xr.Dataset(), GOOD, settings
+    )
 
 
 def adapted(seed, draws=100):
@@ -66,7 +76,9 @@ def turned(fit):
     if isinstance(fit, PointFit):
         return fit
     if isinstance(fit, Pool):
-        return fit.with_members({name: turned(member) for name, member in fit.members.items()})
+        return fit.with_members(
+            {name: turned(member) for name, member in fit.members.items()}
+        )
     return replace(fit, draws=fit.draws.isel(draw=slice(None, None, -1)))
 
 

@@ -37,7 +37,11 @@ def differences(new, old, where, relative, values=True):
     A number in a text may also differ by one in its last digit. Without `values` only keys count.
     """
     if isinstance(old, dict) and isinstance(new, dict):
-        found = [] if new.keys() == old.keys() else [f"{where}: {list(new)} for {list(old)}"]
+        found = (
+            []
+            if new.keys() == old.keys()
+            else [f"{where}: {list(new)} for {list(old)}"]
+        )
         for key in old.keys() & new.keys():
             found += differences(new[key], old[key], f"{where}.{key}", relative, values)
         return found
@@ -45,7 +49,11 @@ def differences(new, old, where, relative, values=True):
         if len(old) != len(new):
             return [f"{where}: {len(new)} for {len(old)}"] if values else []
         pairs = enumerate(zip(new, old, strict=True))
-        return [d for i, p in pairs for d in differences(*p, f"{where}[{i}]", relative, values)]
+        return [
+            d
+            for i, p in pairs
+            for d in differences(*p, f"{where}[{i}]", relative, values)
+        ]
     same = not values or new == old or alike(new, old, relative)
     return [] if same else [f"{where}: {new!r} for {old!r}"]
 
@@ -60,7 +68,10 @@ def alike(new, old, relative):
         return close(float(new), float(old))
     except ValueError:
         pairs = zip(NUMBER.findall(new), NUMBER.findall(old), strict=False)
-        ends = [(float(a), float(b), 10.0 ** Decimal(b).as_tuple().exponent) for a, b in pairs]
+        ends = [
+            (float(a), float(b), 10.0 ** Decimal(b).as_tuple().exponent)
+            for a, b in pairs
+        ]
         near = all(close(a, b) or abs(a - b) < 1.01 * unit for a, b, unit in ends)
         return near and NUMBER.sub("0", new) == NUMBER.sub("0", old)
 
@@ -71,13 +82,21 @@ def alike(new, old, relative):
 def some(values):
     """Numbers of an array at evenly spaced places, to four digits."""
     flat = np.ma.filled(np.ma.asarray(values, float), np.nan).ravel()
-    places = np.unique(np.linspace(0, len(flat) - 1, POINTS).astype(int)) if len(flat) else []
+    places = (
+        np.unique(np.linspace(0, len(flat) - 1, POINTS).astype(int))
+        if len(flat)
+        else []
+    )
     return [len(flat), *(f"{flat[i]:.4g}" for i in places)]
 
 
 def paths_of(collection):
     offsets = collection.get_offsets()
-    shapes = [offsets] if len(offsets) > 1 else [path.vertices for path in collection.get_paths()]
+    shapes = (
+        [offsets]
+        if len(offsets) > 1
+        else [path.vertices for path in collection.get_paths()]
+    )
     points = [np.asarray(v, float) for v in shapes if len(v)]
     return np.concatenate(points) if points else np.empty((0, 2))
 
@@ -90,18 +109,29 @@ def data_of(figure):
         drawn = [paths_of(collection) for collection in ax.collections]
         drawn += [np.transpose(line.get_data(orig=False)) for line in ax.lines]
         drawn = [points for points in drawn if len(points)]
-        boxes = [patch.get_extents().transformed(ax.transData.inverted()) for patch in ax.patches]
-        named = [ax.get_title(), ax.get_title(loc="left"), ax.get_xlabel(), ax.get_ylabel()]
+        boxes = [
+            patch.get_extents().transformed(ax.transData.inverted())
+            for patch in ax.patches
+        ]
+        named = [
+            ax.get_title(),
+            ax.get_title(loc="left"),
+            ax.get_xlabel(),
+            ax.get_ylabel(),
+        ]
         panels.append(
             {
                 "x": [some(points[:, 0]) for points in drawn],
                 "y": [some(points[:, 1]) for points in drawn],
                 "patches": [some([*box.intervalx, *box.intervaly]) for box in boxes],
                 "limits": some([*ax.get_xlim(), *ax.get_ylim()]),
-                "texts": [text for text in named if text] + [t.get_text() for t in ax.texts],
+                "texts": [text for text in named if text]
+                + [t.get_text() for t in ax.texts],
             }
         )
-    legends = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    legends = [
+        text.get_text() for legend in figure.legends for text in legend.get_texts()
+    ]
     return {"panels": panels, "legend": legends, "title": figure.get_suptitle()}
 
 
@@ -109,7 +139,9 @@ def plan(**limits):
     """A plan of the paper's use case; its short fits have not converged."""
     world = bl.paper_world()
     fits = {"target": saved("world_form3"), "source": saved("world_source_form1")}
-    asked = {n: f.accepted(unconverged=True, beyond_evidence=True) for n, f in fits.items()}
+    asked = {
+        n: f.accepted(unconverged=True, beyond_evidence=True) for n, f in fits.items()
+    }
     return bl.plan(**asked | {**world.limits, "baseline": world.baseline(), **limits})
 
 
@@ -120,12 +152,16 @@ def main(kinds):
     warnings.simplefilter("ignore")
     for kind in kinds or ("documents", "figures"):
         if kind == "figures":
-            found = {name: data_of(draw()) for name, draw in test_figures.figures().items()}
+            found = {
+                name: data_of(draw()) for name, draw in test_figures.figures().items()
+            }
         else:
             with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
                 test_cli.prepare()
                 found = {name: test_cli.document(name)[0] for name in test_cli.COMMANDS}
-        lines = (f"{json.dumps(name)}: {json.dumps(each)}" for name, each in found.items())
+        lines = (
+            f"{json.dumps(name)}: {json.dumps(each)}" for name, each in found.items()
+        )
         (SAVED / f"{kind}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

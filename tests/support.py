@@ -61,7 +61,9 @@ GOOD = pd.DataFrame(
 EFFECTS = {"base": 0.008, "run": 0.004}
 
 # Numba runs the random draws of the Huber density as plain Python and says so.
-object_mode = pytest.mark.filterwarnings("ignore:Numba will use object mode:UserWarning")
+object_mode = pytest.mark.filterwarnings(
+    "ignore:Numba will use object mode:UserWarning"
+)
 on_bound = pytest.mark.filterwarnings("ignore::bayeslaw.common.errors.FitWarning")
 
 
@@ -80,7 +82,9 @@ def grouped(seed: int, scales: dict[str, float] = EFFECTS) -> bl.LossTable:
         params=[1e8, 3e8, 1e9, 3e9], base=[0, 1], run=[0, 1, 2], tokens=[1e9, 4e9, 2e10]
     )
     frame = bl.simulate("chinchilla", CHINCHILLA, design, sigma=0.001, seed=seed).frame
-    frame["base"] = [f"{n:.0e}/{b:.0f}" for n, b in zip(frame.params, frame.base, strict=True)]
+    frame["base"] = [
+        f"{n:.0e}/{b:.0f}" for n, b in zip(frame.params, frame.base, strict=True)
+    ]
     frame["run"] = frame["base"] + "/" + frame["run"].astype(int).astype(str)
     for level, scale in scales.items():
         groups, index = np.unique(frame[level], return_inverse=True)
@@ -88,7 +92,9 @@ def grouped(seed: int, scales: dict[str, float] = EFFECTS) -> bl.LossTable:
     return bl.from_frame(frame, "grouped")
 
 
-def with_effects(fitted: bl.Posterior, level: str, labels: Any, tau: float, **spec) -> bl.Posterior:
+def with_effects(
+    fitted: bl.Posterior, level: str, labels: Any, tau: float, **spec
+) -> bl.Posterior:
     """The fit as one with random effects of a level on rows of these labels, drawn from N(0, tau).
 
     Draws of the other parameters stay as they are, so nothing is sampled. Labels of sizes are N.
@@ -167,7 +173,10 @@ def stages() -> pd.DataFrame:
     """Runs of eight bases, with numeric labels, at two ratios and three budgets."""
     bases = {"params": [1e8, 3e8, 1e9, 3e9], "ptpp": [15, 60]}
     rows = from_bases([0.1, 0.5], [0.5, 2, 8], **bases).drop(columns="atpp")
-    rows["run"], rows["role"] = 10 * rows["base"] + (rows["replay"] > 0.3).astype(int), "source"
+    rows["run"], rows["role"] = (
+        10 * rows["base"] + (rows["replay"] > 0.3).astype(int),
+        "source",
+    )
     table = bl.simulate("transfer", TRANSFER | {"c": 0.0}, rows, sigma=0.003)
     return table.frame.drop(columns="synthetic")
 
@@ -195,7 +204,9 @@ def transfer_design(seed=0):
     bases = {"params": [1e8, 2e8, 4e8, 8e8, 1.6e9], "ptpp": [15, 31, 62, 124, 279]}
     rows = from_bases([0.1, 0.25, 0.5], [0.5, 1, 2, 4, 8, 16], seed, **bases)
     rows["base"] = [f"base {i}" for i in rows["base"]]
-    return rows.assign(run=rows["base"] + " " + rows["replay"].astype(str), role="target")
+    return rows.assign(
+        run=rows["base"] + " " + rows["replay"].astype(str), role="target"
+    )
 
 
 @cache
@@ -203,7 +214,10 @@ def exact_transfer(role="target"):
     """Runs from 25 bases, which follow the law `transfer` exactly."""
     design, truth = transfer_design().assign(role=role), TRANSFER
     if role == "source":
-        design, truth = design.assign(start_loss=design["base_loss"]), TRANSFER | {"c": 0.2}
+        design, truth = (
+            design.assign(start_loss=design["base_loss"]),
+            TRANSFER | {"c": 0.2},
+        )
     return bl.simulate("transfer", truth, design)
 
 
@@ -220,7 +234,9 @@ def refused(error, says, call, *given, **named):
     with pytest.raises(error, match=says) as raised:
         call(*given, **named)
     text = str(raised.value)
-    del raised  # its traceback holds this frame: a circle that keeps open what the call opened
+    del (
+        raised
+    )  # its traceback holds this frame: a circle that keeps open what the call opened
     assert "\n" not in text
 
 
@@ -233,7 +249,15 @@ def fails(*words):
     return result.stderr
 
 
-FORGETTING = {"E": 0.6, "A": 14.0, "alpha": 0.25, "F": 57.0, "eta": 0.4, "phi": 0.31, "rho": 1.4}
+FORGETTING = {
+    "E": 0.6,
+    "A": 14.0,
+    "alpha": 0.25,
+    "F": 57.0,
+    "eta": 0.4,
+    "phi": 0.31,
+    "rho": 1.4,
+}
 FORGETTING |= {"G": 0.42, "xi": 3.0, "omega": 3.2}
 STATED = {
     "liew_kato": (
@@ -284,13 +308,24 @@ slope_X = "LogNormal(median=0.06, sigma=0.8)"
 xi = "LogNormal(median=0.33, sigma=0.4)"
 """
 """A law's file that declares two covariates."""
-EXPERTS_TRUTH = {"E": 1.8, "A": 400.0, "alpha": 0.34, "B": 900.0, "beta": 0.36, "rise": 1.0}
+EXPERTS_TRUTH = {
+    "E": 1.8,
+    "A": 400.0,
+    "alpha": 0.34,
+    "B": 900.0,
+    "beta": 0.36,
+    "rise": 1.0,
+}
 EXPERTS_TRUTH |= {"G": 0.3, "xi": 0.4}
 
 
 @cache
 def routed() -> bl.LossTable:
     """Losses of that law, with experts of 1 to 64 and dropout of 0 to .4."""
-    design = bl.grid(params=[1e8, 3e8, 1e9, 3e9], tokens=[1e9, 1e10, 1e11], experts=[1, 8, 64])
+    design = bl.grid(
+        params=[1e8, 3e8, 1e9, 3e9], tokens=[1e9, 1e10, 1e11], experts=[1, 8, 64]
+    )
     design = design.assign(dropout=[0.2 * (i % 3) for i in np.arange(36) // 2])
-    return bl.simulate(parse_law(EXPERTS, "experts"), EXPERTS_TRUTH, design, sigma=0.003, seed=1)
+    return bl.simulate(
+        parse_law(EXPERTS, "experts"), EXPERTS_TRUTH, design, sigma=0.003, seed=1
+    )

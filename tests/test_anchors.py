@@ -60,11 +60,15 @@ def test_a_run_costs_its_longest_row_and_a_base_its_stage_once():
     stage, more = 6 * 1e8 * 1e8 * 20, 6 * 2e8 * 2e8 * 20
     assert price.alone[0] == stage + 6e8 * 4e9
     assert price.total([0, 1]) - price.total([0]) == pytest.approx(6e8 * 1e9)
-    assert price.total([0, 1, 2]) == pytest.approx(stage + more + 6e8 * 5e9 + 12e8 * 1e9)
+    assert price.total([0, 1, 2]) == pytest.approx(
+        stage + more + 6e8 * 5e9 + 12e8 * 1e9
+    )
     there = costs(frame, columns, fitted=LossTable(frame[:1], "rows"))
     assert (there.total([0]), there.total([2])) == (6e8 * 4e9, more + 12e8 * 1e9)
     evaluated = LossTable(frame[3:], "rows", frame[:1].assign(tokens=0.0))
-    assert costs(frame, columns, fitted=evaluated).total([0, 2]) == 6e8 * 4e9 + 12e8 * 1e9
+    assert (
+        costs(frame, columns, fitted=evaluated).total([0, 2]) == 6e8 * 4e9 + 12e8 * 1e9
+    )
     assert costs(frame, columns, cost="adaptation").total([2]) == 12e8 * 1e9
     assert costs(frame, columns[:2]).total([1]) == 6e8 * 1e9
     with pytest.raises(BayeslawError, match="not a positive number"):
@@ -75,7 +79,9 @@ def test_a_run_costs_its_longest_row_and_a_base_its_stage_once():
 @settings(deadline=None, max_examples=25)
 def test_runs_are_bought_in_order_while_the_budget_allows_one(seed, budget):
     rng = np.random.default_rng(seed)
-    frame = pd.DataFrame({"cost": rng.uniform(1, 12, 7), "params": 1.0 + rng.integers(3, size=7)})
+    frame = pd.DataFrame(
+        {"cost": rng.uniform(1, 12, 7), "params": 1.0 + rng.integers(3, size=7)}
+    )
     price = costs(frame.assign(tokens=1.0), ("params", "tokens"), cost="cost")
     picks = price.buy(price.shuffled(seed), 6, budget)
     assert price.total(picks) <= budget * (1 + 1e-9)
@@ -97,7 +103,9 @@ def test_costs_and_predictions_of_the_picks():
     now = np.log(PLAIN.latent(GOALS)).std(0, ddof=1)
     np.testing.assert_allclose(found.sd[0], now, rtol=0.02)
     np.testing.assert_allclose(picks["sd"], np.sqrt((found.sd[1:] ** 2).mean(1)))
-    np.testing.assert_allclose(predicted_sd(PLAIN, found.frame, GOALS), found.sd[-1], rtol=1e-6)
+    np.testing.assert_allclose(
+        predicted_sd(PLAIN, found.frame, GOALS), found.sd[-1], rtol=1e-6
+    )
     np.testing.assert_allclose(predicted_sd(PLAIN, POOL[:0], GOALS), now)
 
 
@@ -107,8 +115,12 @@ def test_prediction_holds_after_a_refit():
     found = choose_anchors(PLAIN, POOL, GOALS, k=3)
     ratios = []
     for seed in range(4):
-        measured = bl.simulate("chinchilla", CHINCHILLA, found.frame, sigma=0.003, seed=seed)
-        new = refit(PLAIN.spec, joined(PLAIN.table, measured), seed, draws=1000, tune=500)
+        measured = bl.simulate(
+            "chinchilla", CHINCHILLA, found.frame, sigma=0.003, seed=seed
+        )
+        new = refit(
+            PLAIN.spec, joined(PLAIN.table, measured), seed, draws=1000, tune=500
+        )
         ratios.append(found.sd[-1] / np.log(new.latent(GOALS)).std(0, ddof=1))
     assert np.median(ratios) == pytest.approx(1, abs=0.15)
 
@@ -122,7 +134,9 @@ def test_random_runs_are_whole_seeded_and_within_the_limits():
         pd.testing.assert_frame_equal(found.picks, again.picks)
         bought = {*zip(found.picks["params"], found.picks["tokens"], strict=True)}
         left = [6 * n * d for n, d in POOL.to_numpy() if (n, d) not in bought]
-        assert found.flops <= 5e21 < found.flops + min(left)  # nothing else could be bought
+        assert (
+            found.flops <= 5e21 < found.flops + min(left)
+        )  # nothing else could be bought
         whole = choose_anchors(PLAIN, pool, GOALS, k=2, seed=seed)
         assert (whole.picks["tokens"] == 2e11).all()
         assert len(whole.frame) == 6  # checkpoints of a bought run come free
@@ -130,7 +144,9 @@ def test_random_runs_are_whole_seeded_and_within_the_limits():
 
 def test_candidates_and_targets_may_be_rows_that_were_measured():
     plain = choose_anchors(PLAIN, POOL, GOALS, **K2).picks
-    mixed = pd.concat([POOL, PLAIN.table.frame[["params", "tokens"]]], ignore_index=True)
+    mixed = pd.concat(
+        [POOL, PLAIN.table.frame[["params", "tokens"]]], ignore_index=True
+    )
     with pytest.warns(bl.TableWarning, match="20 of 29 are rows that were fitted"):
         found = choose_anchors(PLAIN, mixed, GOALS, **K2)
     pd.testing.assert_frame_equal(found.picks, plain)
@@ -189,7 +205,10 @@ def test_the_noise_of_a_pool_is_the_mean_of_its_members(world_fit):
 
 def test_a_fit_of_one_base_knows_its_size():
     fit = saved("one_base").accepted(unconverged=True, beyond_evidence=True)
-    pool, goal = grid(replay=[0.2, 0.3], tokens=[3e10, 4e10]), grid(replay=0.2, tokens=9e10)
+    pool, goal = (
+        grid(replay=[0.2, 0.3], tokens=[3e10, 4e10]),
+        grid(replay=0.2, tokens=9e10),
+    )
     found = choose_anchors(fit, pool, goal, k=1)
     stated = {name: fit.laws[0].held[name] for name in ("params", "ptpp")}
     same = choose_anchors(fit, pool.assign(**stated), goal.assign(**stated), k=1)
@@ -205,9 +224,12 @@ def test_a_row_without_a_label_is_a_new_run_though_a_training_row_had_none_eithe
     fit = replace(fit, draws=fit.draws.assign_coords(run=names))
     rows = fit.table.frame.tail(3).reset_index(drop=True)
     new, old = (
-        np.diag(joint_gaussian(fit, each, each).noise) for each in (rows.drop(columns="run"), rows)
+        np.diag(joint_gaussian(fit, each, each).noise)
+        for each in (rows.drop(columns="run"), rows)
     )
-    np.testing.assert_allclose(new - old, float(np.median(fit.draws["tau_run"] ** 2)), rtol=1e-9)
+    np.testing.assert_allclose(
+        new - old, float(np.median(fit.draws["tau_run"] ** 2)), rtol=1e-9
+    )
 
 
 # -- studies --------------------------------------------------------------------------------------
@@ -225,14 +247,20 @@ def test_anchors_are_annealed_and_repeat_no_tokens_where_they_do_not_say():
     np.testing.assert_allclose(law.loss(p, law.covariates(rows)), expected, rtol=1e-12)
     said = bl.from_frame(anchors.frame.assign(annealed=0, unique_tokens=1e9))
     rows = law.loss(p, law.covariates(joined(table, said).frame.tail(2)))
-    np.testing.assert_allclose(rows, law.loss(p, law.covariates(said.frame)), rtol=1e-12)
+    np.testing.assert_allclose(
+        rows, law.loss(p, law.covariates(said.frame)), rtol=1e-12
+    )
     assert (rows > 1.05 * expected).all()
 
 
 @pytest.mark.slow
 def test_a_study_buys_at_equal_cost():
     table = small()
-    parts = ("tokens < 2e10", "tokens > 2e10 and params < 2e9", "tokens > 2e10 and params > 2e9")
+    parts = (
+        "tokens < 2e10",
+        "tokens > 2e10 and params < 2e9",
+        "tokens > 2e10 and params > 2e9",
+    )
     train, pool, targets = (table.query(query) for query in parts)
     how = {"budget": 1e21, "seeds": [0, 1], "jobs": 1, "draws": 60, "tune": 60}
     designs = ["none", "random", "cheapest", "grid"]
@@ -243,6 +271,8 @@ def test_a_study_buys_at_equal_cost():
     assert (found["cost"] <= 1e21).all()
     runs = found.pivot(index="seed", columns="design", values="runs")
     assert (runs["cheapest"] == runs.max(axis=1)).all()
-    assert np.isfinite(found[["crps", "coverage_90", "sd", "sd_predicted"]]).all(axis=None)
+    assert np.isfinite(found[["crps", "coverage_90", "sd", "sd_predicted"]]).all(
+        axis=None
+    )
     with pytest.raises(BayeslawError, match="did you mean 'random'"):
         bl.study("chinchilla", train, pool, targets, designs=["randm"])

@@ -54,7 +54,10 @@ def test_an_interrupted_run_goes_on(tmp_path, capsys):
                 lambda x=x: done.append(x) or {"y": 10 / (x - fails)},
             )
 
-    found, out = Experiment("none", jobs, lambda rows: {"all": rows}), tmp_path / "rows.csv"
+    found, out = (
+        Experiment("none", jobs, lambda rows: {"all": rows}),
+        tmp_path / "rows.csv",
+    )
     fails = 2
     with pytest.raises(ZeroDivisionError):
         found.run(["--out", str(out)])
@@ -97,7 +100,9 @@ def test_a_plan_on_measured_runs_is_the_cheapest_that_is_probable_enough():
     found = measured.plans(rows, {"target": exact, "source": exact}, 0.9)
     assert found["cases"] == found["made"] == found["kept"] == 16
     assert found["budget"] == pytest.approx(1)
-    unsure = measured.Losses(loss, np.vstack([np.tile(loss, (8, 1)), np.full((2, 5), 9.0)]))
+    unsure = measured.Losses(
+        loss, np.vstack([np.tile(loss, (8, 1)), np.full((2, 5), 9.0)])
+    )
     assert measured.plans(rows, {"target": unsure}, 0.9)["made"] == 0
     assert measured.plans(rows, {"target": unsure}, 0.8)["made"] == 4
 
@@ -114,7 +119,10 @@ def test_splits_of_real_models_have_the_rows_that_their_readmes_state():
     assert found.keys() == {"delphi", "rectified", "multipowerlaw", "starcoder"}
     for folder, rows in found.items():
         text = (DATA / folder / "README.md").read_text()
-        stated = {(int(a), int(b)) for a, b in re.findall(r"\| (\d+), (\d+)[^|]*\|$", text, re.M)}
+        stated = {
+            (int(a), int(b))
+            for a, b in re.findall(r"\| (\d+), (\d+)[^|]*\|$", text, re.M)
+        }
         assert stated
         assert stated <= rows, folder
 
@@ -145,15 +153,32 @@ def test_scores_are_means_over_the_rows_that_have_them():
     tables = held_out.pooled(rows)
     found = tables["over rows"].loc["chinchilla"]
     assert found["in_50"].tolist() == [35, 35]
-    assert found["crps"].to_dict() == pytest.approx({"walk": 13 / 60, "curvature": 8 / 30})
+    assert found["crps"].to_dict() == pytest.approx(
+        {"walk": 13 / 60, "curvature": 8 / 30}
+    )
     assert found["no_crps"].to_dict() == {"walk": 0, "curvature": 1}
     assert found["bias_log"].tolist() == pytest.approx([2 / 60] * 2)
-    assert found["rms_error"].tolist() == pytest.approx([np.sqrt((0.9 + 0.3 + 0.8) / 60)] * 2)
+    assert found["rms_error"].tolist() == pytest.approx(
+        [np.sqrt((0.9 + 0.3 + 0.8) / 60)] * 2
+    )
     halves = tables["coverage of 50 % bands, by split"].loc["chinchilla", "walk"]
-    assert halves[["least", "median", "most", "none", "all"]].tolist() == [0, 0.5, 1, 1, 1]
+    assert halves[["least", "median", "most", "none", "all"]].tolist() == [
+        0,
+        0.5,
+        1,
+        1,
+        1,
+    ]
     # Of the split that has no CRPS there is no ratio; a source counts once in the mean of sources.
     compared = held_out.against(rows).loc["chinchilla", "curvature"].to_dict()
-    wanted = {"wins": 1, "losses": 0, "splits": 0.5**0.5, "sources": 0.5**0.5, "a": 0.5, "b": 1}
+    wanted = {
+        "wins": 1,
+        "losses": 0,
+        "splits": 0.5**0.5,
+        "sources": 0.5**0.5,
+        "a": 0.5,
+        "b": 1,
+    }
     assert compared == pytest.approx(wanted)
 
 
@@ -188,7 +213,9 @@ def test_bands_of_the_bootstrap_are_of_new_measured_losses(monkeypatch):
     frame = pd.DataFrame({"params": np.tile(SIZES, 3), "tokens": np.tile(TOKENS, 3)})
     losses = LOSSES[methods.additive_law](frame["params"], frame["tokens"])
     train, test = (
-        bl.from_frame(frame.assign(loss=losses * np.exp(sigma * rng.standard_normal(48))), "world")
+        bl.from_frame(
+            frame.assign(loss=losses * np.exp(sigma * rng.standard_normal(48))), "world"
+        )
         for _ in range(2)
     )
     draws = methods.three_laws(train, test, 100)
@@ -219,8 +246,12 @@ WAYS = {
 def test_the_table_of_the_readme_is_of_the_rows_that_are_kept():
     tables = held_out.pooled(pd.read_csv(ROOT / "benchmarks/truth.csv"))
     scores = tables["over rows"].loc["chinchilla"]
-    against = tables["CRPS of the default over that of another way, by split"].loc["chinchilla"]
-    readme = (ROOT / "README.md").read_text().split("| 887 losses |")[1].split("\n\n")[0]
+    against = tables["CRPS of the default over that of another way, by split"].loc[
+        "chinchilla"
+    ]
+    readme = (
+        (ROOT / "README.md").read_text().split("| 887 losses |")[1].split("\n\n")[0]
+    )
     rows = [re.split(r" *\| *", line.strip("| ")) for line in readme.splitlines()[2:]]
     assert [name for name, *_ in rows] == list(WAYS)
     for name, *cells in rows:
@@ -240,7 +271,9 @@ def test_the_table_of_the_readme_is_of_the_rows_that_are_kept():
 def test_the_table_of_what_is_bought_is_what_its_rows_give():
     rows = pd.read_csv(ROOT / "benchmarks/measured_plans.csv").query("way == 'default'")
     page = (ROOT / "docs/anchors.md").read_text()
-    lines = [line for line in page.splitlines() if line.endswith(" |") and " of 6" in line]
+    lines = [
+        line for line in page.splitlines() if line.endswith(" |") and " of 6" in line
+    ]
     assert len(lines) == len(measured.DESIGNS)
     for line, design in zip(lines, measured.DESIGNS, strict=True):
         own = rows[rows["design"] == design]
@@ -255,7 +288,10 @@ def test_the_table_of_what_is_bought_is_what_its_rows_give():
             f"{found['coverage_90'].min():.2f}",
             f"{found['coverage_50'].mean():.2f}",
             f"{100 * found['bias_log'].mean():.1f}",
-            *(f"{number:.0f}" for number in (made, plans["cases"].sum(), plans["kept"].sum())),
+            *(
+                f"{number:.0f}"
+                for number in (made, plans["cases"].sum(), plans["kept"].sum())
+            ),
             f"{budget:.2f}",
         ]
         cells = line.partition("|")[2].partition("|")[2]
@@ -267,18 +303,37 @@ def test_tables_of_pages_are_what_their_rows_give():
     """The default against other ways, and what bought runs were worth with four budgets."""
     designs = pd.read_csv(ROOT / "benchmarks/designs.csv")
     case = ["sale", "table", "domain", "design"]
-    logs = np.log(designs["crps"]).groupby([designs[name] for name in case]).mean().unstack()
+    logs = (
+        np.log(designs["crps"])
+        .groupby([designs[name] for name in case])
+        .mean()
+        .unstack()
+    )
     ratios = np.exp(logs.sub(logs["random"], axis=0).mean()).round(2)
     page = (ROOT / "docs/anchors.md").read_text().split("With four budgets fitted")[1]
-    stated = re.findall(r"\d\.\d+", page.partition("times (")[0].partition("([rows]")[0])
+    stated = re.findall(
+        r"\d\.\d+", page.partition("times (")[0].partition("([rows]")[0]
+    )
     chosen = ratios[["doptimal", "variance", "active-sl"]]
     assert list(map(float, stated)) == [ratios["none"], chosen.min(), chosen.max()]
-    compared = held_out.against(pd.read_csv(ROOT / "benchmarks/truth.csv")).loc["chinchilla"]
+    compared = held_out.against(pd.read_csv(ROOT / "benchmarks/truth.csv")).loc[
+        "chinchilla"
+    ]
     page = (ROOT / "docs/results.md").read_text()
-    head, *lines = page.split("and of each source.\n\n```text\n")[1].split("\n```")[0].splitlines()
-    ways = {"curvature": "curvature", "none": "plain", "bootstrap, coupled": "kappa pairs"}
+    head, *lines = (
+        page.split("and of each source.\n\n```text\n")[1].split("\n```")[0].splitlines()
+    )
+    ways = {
+        "curvature": "curvature",
+        "none": "plain",
+        "bootstrap, coupled": "kappa pairs",
+    }
     ways |= {"bootstrap, three laws": "three laws"}
-    ways |= {"peer, separable": "peer", "peer, coupled": "peer kappa", "better peer": "better peer"}
+    ways |= {
+        "peer, separable": "peer",
+        "peer, coupled": "peer kappa",
+        "better peer": "better peer",
+    }
     renamed = {"lower": "wins", "higher": "losses"}
     names = [renamed.get(name, name) for name in head.split()]
     assert names == list(compared)

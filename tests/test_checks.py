@@ -26,7 +26,9 @@ NONE, WEAK = (0.0, 0.1), (0.1, 1.0)
 
 def with_losses(fit, loss):
     """The posterior beside other training losses, so that nothing is sampled."""
-    return replace(fit, table=bl.from_frame(fit.table.frame.assign(loss=loss), fit.table.name))
+    return replace(
+        fit, table=bl.from_frame(fit.table.frame.assign(loss=loss), fit.table.name)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -43,20 +45,32 @@ def test_a_check_of_two_stages_is_one_document():
     assert "PTPP takes 2 values; eta is not determined by these data" in words
     record = found["directions"].frame.iloc[0]
     low, high = record["losses"]
-    assert f"moves from {low:.4g} nats (eta {record['values'][0]:.2g}) to {high:.4g}" in words
+    assert (
+        f"moves from {low:.4g} nats (eta {record['values'][0]:.2g}) to {high:.4g}"
+        in words
+    )
     assert high - low > 0.01
     width = saved("two_stages").spec.priors["eta"].kwargs["sigma"]
     wanted = sorted(0.33 * np.exp(width * stats.norm.ppf([0.05, 0.95])))
     assert sorted(record["values"]) == pytest.approx(wanted, rel=0.05)
     assert found["directions"].facts["share_own"] > 0.5
-    assert "2 values cannot identify a curvature" in " ".join(found["extrapolation"].words)
+    assert "2 values cannot identify a curvature" in " ".join(
+        found["extrapolation"].words
+    )
     assert found["left out"].frame.columns.tolist() == ["elpd", "pit", "pareto_k"]
     document = found.to_dict()
-    assert json.loads(json.dumps(document, default=str))["level"] == found.level == "refuse"
+    assert (
+        json.loads(json.dumps(document, default=str))["level"]
+        == found.level
+        == "refuse"
+    )
     assert not document["ok"]
     for part in found.parts:
         written = document["parts"][part.name]
-        assert (written["level"], len(written["table"])) == (part.level, len(part.frame))
+        assert (written["level"], len(written["table"])) == (
+            part.level,
+            len(part.frame),
+        )
         assert [*written["words"]] == list(part.words)
         assert all(words in text for words in part.words)
     levels = ["ok", "caution", "no evidence", "refuse"]
@@ -101,27 +115,43 @@ def test_bands_that_hold_pass_and_those_that_miss_all_large_sizes_failed_here(ah
     far = np.where(ahead.frame["params"] > 7e9, 1.03, 1.0)
     found = bl.check(plain, bl.from_frame(ahead.frame.assign(loss=ahead.loss * far)))
     assert found.level == "refuse"
-    assert found.verdict.startswith("REFUSE: the bands failed here: the 90 % band holds ")
+    assert found.verdict.startswith(
+        "REFUSE: the bands failed here: the 90 % band holds "
+    )
     assert " ".join(str(found).split()).startswith(found.verdict)
-    assert "In the farther half the forecasts are too low by 3" in found["held out"].words[1]
+    assert (
+        "In the farther half the forecasts are too low by 3"
+        in found["held out"].words[1]
+    )
 
 
 def test_the_farthest_training_rows_are_forecast_from_the_others():
     plain, seen = saved("plain"), small().frame
-    assert bl.check(plain, plain.table)["held out"].facts["own"]  # its losses are not held out
+    assert bl.check(plain, plain.table)["held out"].facts[
+        "own"
+    ]  # its losses are not held out
     part = bl.check(plain, bl.LossTable(NEW, "new"))["held out"]
-    assert part.words[0].startswith("The farthest 5 training rows, forecast from the 15 others by")
+    assert part.words[0].startswith(
+        "The farthest 5 training rows, forecast from the 15 others by"
+    )
     assert part.level != "refuse"
-    for rows, kept in ((NEW, seen["params"] < 3e9), (NEW * [0.1, 100], seen["tokens"] < 3e10)):
+    for rows, kept in (
+        (NEW, seen["params"] < 3e9),
+        (NEW * [0.1, 100], seen["tokens"] < 3e10),
+    ):
         assert (next(parts.cuts(plain.table, plain.columns, rows)) == kept).all()
     # Losses bend away from the power law at large sizes; the law is taken as exact.
     design = bl.grid(params=np.geomspace(1e8, 1e10, 9), tokens=[1e10, 3e10, 1e11])
     table = bl.simulate("chinchilla", CHINCHILLA, design, sigma=0.001, seed=3)
     bend = 1 + 0.02 * np.clip(np.log10(table.frame["params"] / 1e9), 0, None)
-    bent = replace(plain, table=bl.from_frame(table.frame.assign(loss=table.loss * bend)))
+    bent = replace(
+        plain, table=bl.from_frame(table.frame.assign(loss=table.loss * bend))
+    )
     asked = bl.LossTable(bl.grid(params=3e10, tokens=1e11), "rows")
     part = bl.check(bent, asked)["held out"]
-    assert part.level == "caution"  # where bands failed here, they often held on the rows asked for
+    assert (
+        part.level == "caution"
+    )  # where bands failed here, they often held on the rows asked for
     assert part.facts["p"] < 0.05
 
 
@@ -152,7 +182,9 @@ def test_bands_that_miss_many_rows_of_few_groups_are_not_called_ok():
     inside = np.zeros(145)
     inside[:85] = 1
     group = np.random.default_rng(0).permutation(np.arange(145) % 4)
-    frame = pd.DataFrame({"group": group, "inside_90": inside, "inside_50": inside, "far_pit": 0.4})
+    frame = pd.DataFrame(
+        {"group": group, "inside_90": inside, "inside_50": inside, "far_pit": 0.4}
+    )
     frame = frame.assign(far=True, error=0.01)
     level, words, facts = parts.verdict(frame)
     assert level == "refuse"
@@ -204,11 +236,15 @@ def test_two_stages_do_not_determine_eta_and_anchors_do(name, rank, leaders):
     assert "eta is not determined" in " ".join(part.words)
     anchored = replace(fit, table=ANCHORED)
     assert findings.basis(*findings.directions(anchored), *NONE) == []
-    assert "not determined" not in " ".join(bl.check(anchored, LATE.frame)["directions"].words)
+    assert "not determined" not in " ".join(
+        bl.check(anchored, LATE.frame)["directions"].words
+    )
 
 
 @pytest.mark.parametrize("name", ["two_stages", "walk"])
-def test_the_information_is_of_the_derivatives_and_steps_of_walks_are_integrated_out(name):
+def test_the_information_is_of_the_derivatives_and_steps_of_walks_are_integrated_out(
+    name,
+):
     """Against that of coordinates and steps together, by differences of the loss."""
     fit = saved(name)
     law, at, prior = fit.law_with_knots, fit.at, findings.prior_of(fit)
@@ -227,13 +263,22 @@ def test_the_information_is_of_the_derivatives_and_steps_of_walks_are_integrated
 
     alone = [slope(n, (), 1e-5 * abs(q[n])) * findings.spread(prior[n]) for n in names]
     steps = [slope(w.steps, j, 1e-4) for w in law.walks for j in range(q[w.steps].size)]
-    rows = np.linalg.solve(np.linalg.cholesky(covariance(fit)), np.array([*alone, *steps]).T)
+    rows = np.linalg.solve(
+        np.linalg.cholesky(covariance(fit)), np.array([*alone, *steps]).T
+    )
     joint, count = rows.T @ rows, len(alone)
     joint[count:, count:] += np.eye(len(steps))  # their standard normal prior
     across = joint[:count, count:]
-    wanted = joint[:count, :count] - across @ np.linalg.solve(joint[count:, count:], across.T)
-    got, scale = matrix.T @ matrix, np.sqrt(np.outer(wanted.diagonal(), wanted.diagonal()))
-    np.testing.assert_array_less(np.abs(got - wanted), 1e-3 * np.abs(wanted) + 1e-5 * scale.max())
+    wanted = joint[:count, :count] - across @ np.linalg.solve(
+        joint[count:, count:], across.T
+    )
+    got, scale = (
+        matrix.T @ matrix,
+        np.sqrt(np.outer(wanted.diagonal(), wanted.diagonal())),
+    )
+    np.testing.assert_array_less(
+        np.abs(got - wanted), 1e-3 * np.abs(wanted) + 1e-5 * scale.max()
+    )
     assert "walk_scale" not in names
 
 
@@ -242,7 +287,10 @@ def test_basis_of_undetermined_directions():
     rows = np.random.default_rng(0).normal(size=(20, 2))
     matrix = np.column_stack([rows[:, 0], rows[:, 1], rows[:, 1], np.zeros(20)])
     none = findings.basis("abcd", matrix, *NONE)
-    assert {frozenset(direction) for direction in none} == {frozenset("d"), frozenset("bc")}
+    assert {frozenset(direction) for direction in none} == {
+        frozenset("d"),
+        frozenset("bc"),
+    }
     (pair,) = (direction for direction in none if len(direction) == 2)
     assert list(pair.values()) == pytest.approx([1, -1])
 
@@ -256,8 +304,12 @@ def test_share_of_variance():
     # 1000 draws, and 1 of 200.
     rng, names = np.random.default_rng(0), [f"q{i}" for i in range(20)]
     for draws in (200, 300, 1000):
-        drawn = SimpleNamespace(values=lambda n=draws: {k: rng.normal(size=(n, 1)) for k in names})
-        assert findings.explained(drawn, names, rng.normal(size=(draws, 40))).mean() < 0.1
+        drawn = SimpleNamespace(
+            values=lambda n=draws: {k: rng.normal(size=(n, 1)) for k in names}
+        )
+        assert (
+            findings.explained(drawn, names, rng.normal(size=(draws, 40))).mean() < 0.1
+        )
 
 
 def test_more_curvature_than_the_prior_expects():
@@ -279,7 +331,9 @@ def test_more_curvature_than_the_prior_expects():
 def test_a_walk_far_out_of_its_prior_is_told():
     """And that forecasts between fitted ratios follow it."""
     fit = saved("form1n")
-    between, fitted = (bl.grid(params=3e8, tokens=1e9, ptpp=15, replay=r) for r in (0.3, 0.1))
+    between, fitted = (
+        bl.grid(params=3e8, tokens=1e9, ptpp=15, replay=r) for r in (0.3, 0.1)
+    )
     assert bl.check(fit, between)["curvature"].level == "ok"
     steps = 20 + 0 * fit.draws["walk_mixed"]
     moved = replace(fit, draws=fit.draws.assign(walk_mixed=steps))
@@ -293,7 +347,12 @@ def test_a_walk_far_out_of_its_prior_is_told():
 def test_distance_is_refused_from_twice_what_was_measured():
     """The training rows have N up to 3e9 and D up to 1e11."""
     plain = saved("plain")
-    for decades, level in {0.9: "ok", 1.1: "no evidence", 1.8: "no evidence", 2: "refuse"}.items():
+    for decades, level in {
+        0.9: "ok",
+        1.1: "no evidence",
+        1.8: "no evidence",
+        2: "refuse",
+    }.items():
         rows = bl.grid(params=3e9 * 10**decades, tokens=1e10)
         located = bl.locate(plain.table, rows, plain.columns)
         assert evidence(located, plain.columns, refuse=True)[0] == level
@@ -310,9 +369,15 @@ def test_distances_of_rows_and_covariates_that_differ_are_told():
     part = bl.check(fit, LATE.frame)["extrapolation"]
     assert part.level == "caution"  # the law is taken as exact
     far = part.frame["decades"].max()
-    assert f"21 interpolations; 63 extrapolations (up to {far:.2g} decades, each" in part.words[-1]
+    assert (
+        f"21 interpolations; 63 extrapolations (up to {far:.2g} decades, each"
+        in part.words[-1]
+    )
     within = bl.check(fit, ANCHORED.frame)["extrapolation"]
-    assert (within.level, within.words[-1]) == ("ok", "Rows to forecast: 189 interpolations.")
+    assert (within.level, within.words[-1]) == (
+        "ok",
+        "Rows to forecast: 189 interpolations.",
+    )
     plain = saved("plain")
     three = replace(plain, table=small().query("params < 3e9"))
     part = bl.check(three, bl.grid(params=5e9, tokens=1e10))["extrapolation"]
@@ -332,13 +397,21 @@ def test_measured_distances_are_those_of_the_benchmarks():
         ("replay", ("replay < 0.5", "replay == 0.5")),
     ):
         found = bl.locate(*french.split(*split), ("params", "tokens", "replay", "ptpp"))
-        assert MEASURED_DECADES[column] == pytest.approx(found[f"beyond_{column}"].max(), abs=0.001)
+        assert MEASURED_DECADES[column] == pytest.approx(
+            found[f"beyond_{column}"].max(), abs=0.001
+        )
 
 
 @pytest.mark.slow
 def test_sound_fits_seldom_alarm():
     """Inside the range of their rows, the parts that test at 1 % seldom say caution."""
-    settings = {"draws": 300, "tune": 300, "chains": 2, "retry": False, "discrepancy": "none"}
+    settings = {
+        "draws": 300,
+        "tune": 300,
+        "chains": 2,
+        "retry": False,
+        "discrepancy": "none",
+    }
     design, alarms = small().frame.drop(columns="loss"), []
     for seed in range(12):
         table = bl.simulate("chinchilla", CHINCHILLA, design, sigma=0.003, seed=seed)
@@ -351,7 +424,10 @@ def test_sound_fits_seldom_alarm():
 
 @pytest.mark.slow
 def test_the_swing_agrees_with_a_fit_that_pins_the_parameter():
-    fit, late = saved("two_stages"), bl.paper_world().table("french", seed=0).query("ptpp == 279")
+    fit, late = (
+        saved("two_stages"),
+        bl.paper_world().table("french", seed=0).query("ptpp == 279"),
+    )
     log_loss = np.log(fit.latent(late)).mean(1, keepdims=True)
     sd = fit.spec.priors["eta"].kwargs["sigma"]
     draws = sd * np.random.default_rng(0).standard_normal((4000, 1))
@@ -377,9 +453,16 @@ def test_effects_that_explain_what_the_law_should_are_refused():
     # A law below all rows, which its effects would have to explain.
     found = bl.check(with_losses(fit, 1.2 * fit.table.loss))["effects"]
     assert found.level == "refuse"
-    assert "without them the law misses the fitted rows by 18 % on average" in found.words[0]
+    assert (
+        "without them the law misses the fitted rows by 18 % on average"
+        in found.words[0]
+    )
     assert "effects" not in bl.check(saved("plain")).frames
-    runs = replace(fit, spec=replace(fit.spec, effects=()))  # errors are correlated in runs
+    runs = replace(
+        fit, spec=replace(fit.spec, effects=())
+    )  # errors are correlated in runs
     found = bl.check(with_losses(runs, 1.2 * runs.table.loss))["effects"]
     assert found.level == "refuse"
-    assert found.words[0].startswith("Errors within runs explain what the law should explain")
+    assert found.words[0].startswith(
+        "Errors within runs explain what the law should explain"
+    )

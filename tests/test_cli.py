@@ -26,7 +26,9 @@ from tests.recorded import differences, recorded
 from tests.support import DATA, SAVED, fails, run, saved, slow, small
 
 BRIEF = "--discrepancy none --effects none --chains 2 --draws 60 --tune 150"
-LIMITS = "params=8.1e9 ptpp=279 max_loss=1.85 max_forgetting=.04 baseline=2.05 confidence=.8"
+LIMITS = (
+    "params=8.1e9 ptpp=279 max_loss=1.85 max_forgetting=.04 baseline=2.05 confidence=.8"
+)
 OPEN = "--allow-unconverged"
 WORLD = f"{OPEN} --target world_form3.nc --source world_source_form1.nc --params 8.1e9 --ptpp 279"
 PLAN = f"plan {WORLD} --max-loss 1.85 --max-forgetting .04 --baseline 2.05,.001 --confidence .8"
@@ -125,7 +127,9 @@ def as_recorded(name):
     """Compare the document of a command with the one recorded; the files written."""
     new, files = document(name)
     relative = 0.1 if name in SEARCHED else 1e-6
-    found = differences(new, recorded("documents")[name], name, relative, name not in SAMPLED)
+    found = differences(
+        new, recorded("documents")[name], name, relative, name not in SAMPLED
+    )
     assert not found, "\n".join(found[:20])
     return files
 
@@ -138,7 +142,9 @@ def folder(tmp_path_factory):
         small().frame.assign(replay=[0.1, 0.3] * 10).to_csv("mixed.csv", index=False)
         pairs = {"loss": np.linspace(1.5, 6, 20), "accuracy": np.linspace(0.9, 0.2, 20)}
         pd.DataFrame(pairs).to_csv("pairs.csv", index=False)
-        pool = bl.grid(params=[2e8, 2e9], tokens=[2e9, 2e10]).assign(run=["a", "a", "b", "b"])
+        pool = bl.grid(params=[2e8, 2e9], tokens=[2e9, 2e10]).assign(
+            run=["a", "a", "b", "b"]
+        )
         pool.to_csv("pool.csv", index=False)
         run("simulate --seed 1 --out french.csv")
         run(f"register plain.nc registered.json --grid '{GRID}' --seed 2")
@@ -272,7 +278,9 @@ MISTAKES = {
     },
 }
 LINES = [
-    (f"{start} {end}".strip(), words) for start, of in MISTAKES.items() for end, words in of.items()
+    (f"{start} {end}".strip(), words)
+    for start, of in MISTAKES.items()
+    for end, words in of.items()
 ]
 
 
@@ -304,7 +312,8 @@ TEXTS = {
     f"anchors plain.nc {POOL} {FAR} --k 3 --seed 4": "drawn at random: no criterion gave better"
     " forecasts of measured losses; seed 4",
     f"anchors plain.nc {POOL} {FAR} --k 2 --where 'params == 2e9'": "All of one size",
-    "anchors plain.nc --candidates pool.csv --k 2 " + FAR: "2 further rows are checkpoints of",
+    "anchors plain.nc --candidates pool.csv --k 2 "
+    + FAR: "2 further rows are checkpoints of",
     "compare french.csv --train 'ptpp <= 31' --test 'ptpp == 279' --laws form2,dcpt": "form2"
     "|Synthetic data|dcpt (transfer)|dcpt (oracle)|rmse|scored",
     "score french.csv --law form2 --method huber --train 'ptpp <= 31' --test 'ptpp == 279'": "% at"
@@ -361,9 +370,14 @@ loaded("matplotlib nutpie pymc arviz scipy.stats")
 
 
 def test_a_process_imports_what_it_needs_and_writes_to_a_terminal_of_few_characters():
-    command, env = [sys.executable, "-c", PROCESS], os.environ | {"PYTHONIOENCODING": "latin-1"}
+    command, env = (
+        [sys.executable, "-c", PROCESS],
+        os.environ | {"PYTHONIOENCODING": "latin-1"},
+    )
     done = subprocess.run(command, capture_output=True, text=True, env=env)
-    ends = [line for line in done.stdout.splitlines() if line.isdigit() or line[:1] == "["]
+    ends = [
+        line for line in done.stdout.splitlines() if line.isdigit() or line[:1] == "["
+    ]
     assert ends == ["0", "0", "[]", "0", "0", "[]", "2", "[]"]
     assert "Draws of each chain; by default 600 to 8000" in done.stdout
     assert "Draws of each chain; by default 600 to 8000" in bl.fit.__doc__
@@ -398,9 +412,13 @@ def test_check_says_first_that_the_bands_failed():
         (".8 --beyond-evidence", 0, "Plan: feasible, beyond the evidence: "),
     ],
 )
-def test_the_exit_code_and_the_first_line_of_a_plan_have_the_verdict(replay, code, words):
+def test_the_exit_code_and_the_first_line_of_a_plan_have_the_verdict(
+    replay, code, words
+):
     printed = run(f"{PLAN} --replay {replay}", code=code)
-    lines = [line for line in printed.stdout.splitlines() if not line.startswith("Synthetic")]
+    lines = [
+        line for line in printed.stdout.splitlines() if not line.startswith("Synthetic")
+    ]
     assert lines[0].startswith(words)
     assert printed.stdout.count("No evidence") == ("beyond" in words)
     assert printed.stderr == ""
@@ -429,11 +447,17 @@ def test_a_report_of_a_table_compares_laws_and_plans():
     assert "laws" in result(f"{line} laws.html")["sections"]
     assert "--train &#39;scale &lt;= 3e19&#39;" in Path("laws.html").read_text("utf-8")
     grid = "--grid 'params=8.1e9 ptpp=279 replay=.3 tokens=1e10'"
-    line = f"report world_form3.nc {grid} {OPEN} --plan-source world_source_form1.nc --out"
+    line = (
+        f"report world_form3.nc {grid} {OPEN} --plan-source world_source_form1.nc --out"
+    )
     found = result(f"{line} plan.html --plan '{LIMITS} losses=predictive'")
     assert (found["plan"]["confidence"], found["plan"]["losses"]) == (0.8, "predictive")
-    assert any("source posterior that has not converged" in text for text in found["warnings"])
-    assert f"<td>{found['plan']['atpp']:#.3g}</td>" in Path("plan.html").read_text("utf-8")
+    assert any(
+        "source posterior that has not converged" in text for text in found["warnings"]
+    )
+    assert f"<td>{found['plan']['atpp']:#.3g}</td>" in Path("plan.html").read_text(
+        "utf-8"
+    )
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -446,8 +470,13 @@ def test_init_writes_an_analysis_and_overwrites_nothing():
     nbformat.validate(read)
     code = [cell["source"] for cell in read["cells"] if cell["cell_type"] == "code"]
     compile("\n".join(code), "analysis", "exec")
-    texts = ["\n".join(cell["source"] for cell in read["cells"]), Path(script).read_text()]
-    of_notebook, of_script = (re.sub("(?m)^(# ?)+(%%.*)?", "", text).split() for text in texts)
+    texts = [
+        "\n".join(cell["source"] for cell in read["cells"]),
+        Path(script).read_text(),
+    ]
+    of_notebook, of_script = (
+        re.sub("(?m)^(# ?)+(%%.*)?", "", text).split() for text in texts
+    )
     assert of_notebook == of_script
     Path(script).write_text("mine")
     assert "losses.csv exists" in fails("init new/first")
@@ -458,7 +487,9 @@ def test_init_writes_an_analysis_and_overwrites_nothing():
 def test_the_script_of_init_runs(tmp_path):
     run("init", tmp_path)
     command = [sys.executable, "analysis.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     assert "28 runs to fit, 8 to forecast" in done.stdout
     assert (tmp_path / "forecast.png").stat().st_size > 10_000
@@ -481,7 +512,9 @@ def test_a_fit_that_cannot_be_saved_is_printed(tmp_path, monkeypatch):
 def test_bands_replace_an_old_file_and_carry_a_failed_check():
     for name in ("bands.parquet", "bands.csv"):
         Path(name).write_text("old")
-        printed = run(f"forecast unconverged.nc --grid '{GRID}' --out {name} {OPEN} --force")
+        printed = run(
+            f"forecast unconverged.nc --grid '{GRID}' --out {name} {OPEN} --force"
+        )
         assert printed.stderr == f"wrote {name}\n"
     frame = pd.read_csv("bands.csv")
     pd.testing.assert_frame_equal(frame, pd.read_parquet("bands.parquet"))
@@ -498,7 +531,10 @@ def test_no_file_is_replaced_without_force_and_an_input_never():
     rows = "forecast plain.nc --rows precious.csv"
     fit = f"precious.csv {TRAIN} --grid '{GRID}'"
     reads = {
-        **{f"{rows} --out {name}": "reads" for name in ("soft.csv", "hard.csv", "./precious.csv")},
+        **{
+            f"{rows} --out {name}": "reads"
+            for name in ("soft.csv", "hard.csv", "./precious.csv")
+        },
         f"{rows} --out {Path('precious.csv').absolute()} --force": "reads",
         f"forecast {fit} --out precious.csv": "--out would replace precious.csv",
         f"anchors plain.nc --candidates precious.csv {FAR} --k 1 --out precious.csv": "reads",
@@ -519,11 +555,15 @@ def test_a_damaged_posterior_is_known_by_its_first_bytes():
     whole = Path("plain.nc").read_bytes()
     for name in ("cut.nc", "cut"):
         Path(name).write_bytes(whole[: len(whole) // 2])
-        assert f"{name}: not a readable posterior" in fails(f"forecast {name} --grid '{GRID}'")
+        assert f"{name}: not a readable posterior" in fails(
+            f"forecast {name} --grid '{GRID}'"
+        )
 
 
 def test_columns_that_are_missing_are_written_as_options():
-    Path("export.csv").write_text("N,D_tokens,val_loss_bits\n1e8,1e9,4\n1e9,2e9,3.5\n1e9,4e9,3.2\n")
+    Path("export.csv").write_text(
+        "N,D_tokens,val_loss_bits\n1e8,1e9,4\n1e9,2e9,3.5\n1e9,4e9,3.2\n"
+    )
     columns = "tokens=D_tokens; loss=val_loss_bits"
     assert f'Perhaps --columns "{columns}".' in fails(f"fit export.csv {HUBER}")
     line = f"fit export.csv --method huber --columns '{columns}' --law"
@@ -561,33 +601,42 @@ def test_rows_without_losses_are_renamed_and_queried():
 def test_columns_of_a_table_are_those_of_the_rows_too():
     frame = small().frame.rename(columns={"params": "size", "loss": "eval loss"})
     frame.to_csv("theirs.csv", index=False)
-    frame.rename(columns={"size": "N"}).drop(columns="eval loss").to_csv("ours.csv", index=False)
+    frame.rename(columns={"size": "N"}).drop(columns="eval loss").to_csv(
+        "ours.csv", index=False
+    )
     line = f"forecast theirs.csv {HUBER} --columns 'params=size; loss=eval loss' --rows"
-    same, own = (result(f"{line} {rows}")["rows"] for rows in ("theirs.csv", "ours.csv"))
+    same, own = (
+        result(f"{line} {rows}")["rows"] for rows in ("theirs.csv", "ours.csv")
+    )
     assert [row["loss"] for row in same] == frame["eval loss"].tolist()
     assert [row["prediction"] for row in own] == [row["prediction"] for row in same]
 
 
 def test_labels_of_a_grid_are_text():
-    fitted = support.with_effects(saved("plain"), "run", ["001", "002", "003", "004"] * 5, 0.05)
+    fitted = support.with_effects(
+        saved("plain"), "run", ["001", "002", "003", "004"] * 5, 0.05
+    )
     fitted.save("labelled.nc")
-    found = result("forecast labelled.nc --grid 'params=1e9 tokens=1e10 run=003,009'")["rows"]
+    found = result("forecast labelled.nc --grid 'params=1e9 tokens=1e10 run=003,009'")[
+        "rows"
+    ]
     wanted = fitted.forecast(bl.grid(params=1e9, tokens=1e10, run=["003", "009"]))
     assert [row["median"] for row in found] == wanted.median.tolist()
 
 
 def test_accuracy_of_pairs_has_the_unit_of_the_losses():
     loss, found = np.linspace(1.5, 6, 20), []
-    pairs = pd.DataFrame({"loss": loss, "accuracy": 1 / (1 + np.exp(loss - 3)), "task": "one"})
+    pairs = pd.DataFrame(
+        {"loss": loss, "accuracy": 1 / (1 + np.exp(loss - 3)), "task": "one"}
+    )
     pairs = pd.concat([pairs, pairs.assign(task="two")])
     rows = pd.DataFrame({"params": [1e9], "tokens": [1e10], "loss": [2.7]})
     for unit, factor in (("nats", 1.0), ("bits", 1 / np.log(2))):
         for name, table in (("pairs", pairs), ("rows", rows)):
             table.assign(loss=factor * table["loss"]).to_csv(f"{name}.csv", index=False)
         for which in ("--rows rows.csv", "--grid 'params=1e9 tokens=1e10'"):
-            line = (
-                f"accuracy plain.nc pairs.csv {which} --loss-unit {unit} --out accuracy.csv --force"
-            )
+            line = f"accuracy plain.nc pairs.csv {which} --loss-unit {unit}"
+            line += " --out accuracy.csv --force"
             numbers = result(f"{line} --pairs-where 'task == \"two\"'")["numbers"]
             found.append(numbers[0]["median"])
             assert len(numbers) == 1
@@ -604,12 +653,16 @@ def test_a_registered_forecast_is_the_one_shown_and_an_edited_row_is_named():
         assert {n: kept[n] for n in new.keys() & kept.keys()}.items() <= new.items()
         assert {"median", "lower_50", "upper_90"} <= new.keys() & kept.keys()
     bits = " --columns 'loss=loss / log(2)' --loss-unit bits"
-    scores = [result(f"verify again.json small.csv{unit}")["scores"] for unit in ("", bits)]
+    scores = [
+        result(f"verify again.json small.csv{unit}")["scores"] for unit in ("", bits)
+    ]
     assert scores[1] == pytest.approx(scores[0])
     assert "2 results in the file" in run("verify again.json").stdout
     stored["forecast"]["rows"][1]["upper_90"] *= 1.1
     Path("again.json").write_text(json.dumps(stored))
-    assert "edited after it was registered: row 1. " in fails("verify again.json small.csv")
+    assert "edited after it was registered: row 1. " in fails(
+        "verify again.json small.csv"
+    )
 
 
 # -- a run that goes on ----------------------------------------------------------------------------
@@ -625,9 +678,13 @@ def going_on():
     frame = pd.concat(
         [frame.assign(annealed=0, loss=1.03 * frame["loss"]), frame.assign(annealed=1)]
     )
-    frame = frame.assign(run=frame["params"].map("{:.0e}".format)).drop(columns="synthetic")
+    frame = frame.assign(run=frame["params"].map("{:.0e}".format)).drop(
+        columns="synthetic"
+    )
     large = frame["params"] == 3e9
-    return frame[~large], frame[large & (frame["annealed"] == 0) & (frame["tokens"] < 3e10)]
+    return frame[~large], frame[
+        large & (frame["annealed"] == 0) & (frame["tokens"] < 3e10)
+    ]
 
 
 def write(**frames):
@@ -657,8 +714,14 @@ def test_a_run_that_goes_on_is_fitted_with_the_table():
         (RUNNING, "Missing option '--grid'"),
         (f"{RUNNING} --grid tokens=1e10", "tokens beyond 1e+10"),
         (f"{RUNNING} --grid 'params=1e9 tokens=1e11'", "'params' is 3000000000"),
-        (f"{RUNNING.replace('run.csv', 'finished.csv')} --grid tokens=1e11", "differ in 'run'"),
-        (f"{RUNNING.replace('finished', 'all')} --grid tokens=1e11", "leave them out with --train"),
+        (
+            f"{RUNNING.replace('run.csv', 'finished.csv')} --grid tokens=1e11",
+            "differ in 'run'",
+        ),
+        (
+            f"{RUNNING.replace('finished', 'all')} --grid tokens=1e11",
+            "leave them out with --train",
+        ),
     ):
         assert words in fails(line)
     write(run=run.drop(columns="annealed"))
@@ -672,7 +735,15 @@ def test_a_run_that_goes_on_is_fitted_with_the_table():
 @support.on_bound
 def test_what_is_constant_in_a_run_is_so_at_its_end():
     finished, run = going_on()
-    values = {"replay": 0.25, "ptpp": 20.0, "unique_tokens": 1e13, "rate": 0.002, "base": "b"}
+    values = {
+        "replay": 0.25,
+        "ptpp": 20.0,
+        "unique_tokens": 1e13,
+        "rate": 0.002,
+        "base": "b",
+    }
     write(finished=finished.assign(**values | {"base": "a"}), run=run.assign(**values))
     (end,) = result(f"{RUNNING} --grid tokens=1e11")["rows"]
-    assert end.items() >= {**values, "annealed": 1, "params": 3e9, "tokens": 1e11}.items()
+    assert (
+        end.items() >= {**values, "annealed": 1, "params": 3e9, "tokens": 1e11}.items()
+    )

@@ -27,15 +27,22 @@ def test_json_is_written_with_innermost_brackets_on_one_line(tmp_path):
     document = {"text": strange, "more": {"name": "a]b\n {", "list": [1, 2]}}
     write_json(document, tmp_path / "x.json")
     assert json.loads((tmp_path / "x.json").read_text(encoding="utf-8")) == document
-    write_json({"rows": [{"a": 1, "b": 2}, {"a": 3}], "x": [1.5, 2]}, tmp_path / "x.json")
+    write_json(
+        {"rows": [{"a": 1, "b": 2}, {"a": 3}], "x": [1.5, 2]}, tmp_path / "x.json"
+    )
     lines = (tmp_path / "x.json").read_text().splitlines()
-    assert [line.strip() for line in lines[2:4]] == ['{ "a": 1, "b": 2 },', '{ "a": 3 }']
+    assert [line.strip() for line in lines[2:4]] == [
+        '{ "a": 1, "b": 2 },',
+        '{ "a": 3 }',
+    ]
     assert lines[5] == ' "x": [ 1.5, 2 ]'
     refused(FileError, "cannot write", write_json, {}, tmp_path / "absent" / "x.json")
 
 
 def test_a_file_stays_the_link_or_the_pipe_that_it_was_with_its_mode(tmp_path):
-    kept, link, pipe = (tmp_path / name for name in ("kept.json", "link.json", "pipe.json"))
+    kept, link, pipe = (
+        tmp_path / name for name in ("kept.json", "link.json", "pipe.json")
+    )
     kept.write_text("old")
     kept.chmod(0o600)
     link.symlink_to(kept)
@@ -54,9 +61,13 @@ def test_a_file_stays_the_link_or_the_pipe_that_it_was_with_its_mode(tmp_path):
 @pytest.mark.parametrize("links", [True, False])
 def test_a_new_file_replaces_none(tmp_path, monkeypatch, links):
     if not links:  # as on some shared and removable file systems
-        monkeypatch.setattr(os, "link", lambda *_: exec("raise PermissionError(1, 'no links')"))
+        monkeypatch.setattr(
+            os, "link", lambda *_: exec("raise PermissionError(1, 'no links')")
+        )
     write_json({"a": 1}, path := tmp_path / "x.json", new=True)
-    refused(FileError, "cannot write: File exists", write_json, {"a": 2}, path, new=True)
+    refused(
+        FileError, "cannot write: File exists", write_json, {"a": 2}, path, new=True
+    )
     assert json.loads(path.read_text()) == {"a": 1}
     assert [*tmp_path.iterdir()] == [path]
 
@@ -73,7 +84,10 @@ def test_a_file_that_stays_held_is_an_error_that_names_its_mark(tmp_path, monkey
         refused(FileError, f"another process is writing it.*delete {mark}", hold)
     hold()
     assert not [*tmp_path.iterdir()]
-    with pytest.raises(FileError, match="cannot write"), files.held(tmp_path / "absent" / "x.json"):
+    with (
+        pytest.raises(FileError, match="cannot write"),
+        files.held(tmp_path / "absent" / "x.json"),
+    ):
         pass
 
 
@@ -94,7 +108,9 @@ def test_results_come_in_order_and_progress_is_told(capsys):
     assert list(results(calls, 1, "silent", False)) == [1, 2, 4, 8]
     assert capsys.readouterr() == ("", "powers\n")
     with joblib.parallel_config(backend="threading"):
-        assert list(results([(os.getpid, ())] * 2, 2, "here", False)) == [os.getpid()] * 2
+        assert (
+            list(results([(os.getpid, ())] * 2, 2, "here", False)) == [os.getpid()] * 2
+        )
         assert sorted(results(calls, 2, "powers", False, ordered=False)) == [1, 2, 4, 8]
 
 
@@ -109,13 +125,19 @@ def test_numbers_and_names_as_people_write_them():
     shown = [certain(16.003, 0.26), certain(0.4177, 0.012), certain(1.296e11, 2.1e9)]
     assert shown == [16, 0.4, 1.3e11]  # to their Monte Carlo error
     assert [certain(4.7, 30), certain(17.0, 30)] == [5, 20]  # one digit is kept
-    assert [certain(v, sd) for v, sd in ((0.65, 0), (0, 1), (np.inf, 1))] == [0.65, 0, np.inf]
+    assert [certain(v, sd) for v, sd in ((0.65, 0), (0, 1), (np.inf, 1))] == [
+        0.65,
+        0,
+        np.inf,
+    ]
     assert [digits(0.12), digits(2), digits(math.nan)] == ["0.120", "2.00", ""]
     assert [percent(0.123), percent(math.nan)] == ["12 %", ""]
     document = {"atpp": math.inf, "losses": (1.8, 2.0)}
     assert jsonable(document) == {"atpp": None, "losses": [1.8, 2.0]}
     columns = {"loss": "final_loss", "tokens": "billions * 1e9"}
-    assert argument("columns", {"loss": "final_loss"}) == "columns={'loss': 'final_loss'}"
+    assert (
+        argument("columns", {"loss": "final_loss"}) == "columns={'loss': 'final_loss'}"
+    )
     with command_line():
         text = argument("columns", columns)
     assert text == '--columns "loss=final_loss; tokens=billions * 1e9"'
@@ -130,29 +152,43 @@ def test_a_written_number_is_near(value):
     assert float(text.rstrip("kMBT")) * scale == pytest.approx(value, rel=6e-3)
 
 
-FRAME = pd.DataFrame({"loss": [2.5, np.nan], "band": ["2.4–2.6 in", "1.0–1.1 out"], "far": [0, 1]})
+FRAME = pd.DataFrame(
+    {"loss": [2.5, np.nan], "band": ["2.4–2.6 in", "1.0–1.1 out"], "far": [0, 1]}
+)
 
 
 def test_text_and_html_say_the_same():
     table = Table(FRAME, "Losses: in nats", {"loss": ".2f"}, optional=["far", "band"])
     note = Note("NOT CONVERGED: R-hat 1.2 <b>", "refuse")
-    shown = Shown("Forecast", ["A sentence.", "", note, ["an item"], table], {"a": 1}, ["pit"])
+    shown = Shown(
+        "Forecast", ["A sentence.", "", note, ["an item"], table], {"a": 1}, ["pit"]
+    )
     text, html = shown.text(), shown.html()
     assert text.startswith(f"Forecast\nA sentence.\n\n{note.text}\n  an item\n\n")
     assert text.endswith("\n2.50   2.4–2.6 in    0\n      1.0–1.1 out    1")
-    for words in ("A sentence.", "R-hat 1.2 &lt;b&gt;", "<li>an item", "2.50", "bl.plots.pit"):
+    for words in (
+        "A sentence.",
+        "R-hat 1.2 &lt;b&gt;",
+        "<li>an item",
+        "2.50",
+        "bl.plots.pit",
+    ):
         assert words in html
     assert "\033[1;31mNOT CONVERGED\033[0m: R-hat" in shown.text(color=True)
     assert "far" not in shown.text(20)
     assert "band" not in shown.text(12)
     assert "loss" in shown.text(2)
-    whole = Shown("Fit", ["one"], {"law": "x"}) + Shown("Forecast", ["two"], {"rows": []})
+    whole = Shown("Fit", ["one"], {"law": "x"}) + Shown(
+        "Forecast", ["two"], {"rows": []}
+    )
     assert whole.text() == "Fit\none\n\nForecast\ntwo"
     assert whole.adding(out=None).document == {"law": "x", "rows": [], "out": None}
 
 
 def test_sections_and_rows_beyond_the_first():
-    index = pd.MultiIndex.from_product([["french", "english"], range(40)], names=["domain", "law"])
+    index = pd.MultiIndex.from_product(
+        [["french", "english"], range(40)], names=["domain", "law"]
+    )
     table = Table(pd.DataFrame({"x": np.arange(80.0)}, index))
     shown = Shown(blocks=[table])
     lines = shown.text().splitlines()
@@ -185,4 +221,6 @@ def test_losses_of_a_fit_are_asked_of_it():
         and node.func.attr == "loss"
         and len(node.args) > 1
     }
-    assert {path for path in callers if path.split("/")[0] not in FITS} == {*OF_PARAMETERS}
+    assert {path for path in callers if path.split("/")[0] not in FITS} == {
+        *OF_PARAMETERS
+    }

@@ -24,15 +24,23 @@ from tests.plugin import DataWalk, SkewNormal
 from tests.support import DATA, DESIGN, truth_of
 
 STEP = 1e-4
-PLAIN = Mode(linker="py", optimizer=None)  # no compiler and no rewrites: half a second a model
+PLAIN = Mode(
+    linker="py", optimizer=None
+)  # no compiler and no rewrites: half a second a model
 ROWS = DESIGN.query("ptpp in [15, 279] and replay != 0.25")
 RATES = {"rate": np.array([1, 2, 4, np.nan])[np.arange(len(ROWS)) % 4]}
 REPEATED = {"unique_tokens": 2e9}
 HOT = {"annealed": np.arange(len(ROWS)) % 3 > 0}
 BASE, STAGE = "params == 147816 and ptpp == 62", "ptpp == 62 and replay < .5"
 GROUPS = {"cluster": np.arange(len(ROWS)) % 4}
-LEVELS = {n: np.arange(len(ROWS)) % k for n, k in {"cluster": 50, "node": 45, "day": 42}.items()}
-PRIORS = {"cross_BN": "StudentT(nu=4, mu=0, sigma=.1)", "slope_D": "InverseGamma(alpha=3, beta=.2)"}
+LEVELS = {
+    n: np.arange(len(ROWS)) % k
+    for n, k in {"cluster": 50, "node": 45, "day": 42}.items()
+}
+PRIORS = {
+    "cross_BN": "StudentT(nu=4, mu=0, sigma=.1)",
+    "slope_D": "InverseGamma(alpha=3, beta=.2)",
+}
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,9 @@ def simulated(law, rows=ROWS, truth=None, seed=1, **columns):
     truth = truth or truth_of(bl.load_law(law).parameters)
     frame = bl.simulate(law, truth, rows, sigma=0.004, seed=seed).frame
     labels = {"base": ["params", "ptpp"], "run": ["params", "ptpp", "replay"]}
-    groups = {n: frame.groupby(along).ngroup().astype(str) for n, along in labels.items()}
+    groups = {
+        n: frame.groupby(along).ngroup().astype(str) for n, along in labels.items()
+    }
     numbers = {name: np.asarray(value, float) for name, value in columns.items()}
     return bl.from_frame(frame.assign(**groups, **numbers), "simulated")
 
@@ -84,7 +94,9 @@ def one(law, table=None, columns=None, **settings):
     """Data of a fit of a law; by default to simulated rows."""
 
     def make():
-        rows = simulated(law, **columns or {}) if table is None else table(**columns or {})
+        rows = (
+            simulated(law, **columns or {}) if table is None else table(**columns or {})
+        )
         spec = specify(law, rows, make_settings(settings, 0))
         return make_data(spec, rows)
 
@@ -95,7 +107,9 @@ def on_design(law):
     """Data of a law on some rows of its design."""
     truth, design = support.STATED[law]
     rows = design.iloc[::5]
-    return one(law, lambda: simulated(law, rows.assign(replay=rows.get("replay", 0.1)), truth))
+    return one(
+        law, lambda: simulated(law, rows.assign(replay=rows.get("replay", 0.1)), truth)
+    )
 
 
 CASES = {
@@ -116,10 +130,16 @@ CASES = {
     "transfer": one("transfer", measured),
     "form3 of one base": one("form3", measured, {"rows": BASE}),
     "transfer of one base": one("transfer", measured, {"rows": BASE}),
-    "transfer of one ratio": one("transfer", measured, {"rows": f"{BASE} and replay == .1"}),
-    "curvature at one stage": one("forgetting", measured, {"rows": STAGE}, discrepancy="curvature"),
+    "transfer of one ratio": one(
+        "transfer", measured, {"rows": f"{BASE} and replay == .1"}
+    ),
+    "curvature at one stage": one(
+        "forgetting", measured, {"rows": STAGE}, discrepancy="curvature"
+    ),
     "repeats": one("chinchilla", columns=REPEATED),
-    "repeats, no columns": one("chinchilla", columns=REPEATED, discrepancy=Stepped("tokens")),
+    "repeats, no columns": one(
+        "chinchilla", columns=REPEATED, discrepancy=Stepped("tokens")
+    ),
     "annealing": one("dcpt", columns=HOT),
     "rates": one("dcpt", columns=RATES),
     "rates, repeats and annealing": one("chinchilla", columns=RATES | HOT | REPEATED),
@@ -143,7 +163,11 @@ POSITIVE = (
 QUANTITIES = ("E", "alpha", "beta", "slope_N", "sigma", "dof", "kappa", "walk_scale")
 FEW = DESIGN.query("ptpp == 15 and replay == .1 and tokens < 1e11")
 LEAST, MOST = "Uniform(lower=.1, upper=.4)", "Uniform(lower=0, upper=.3)"
-GATED = {"beta_ref": LEAST, "lambda_": "Uniform(lower=.1, upper=.6)", "nu": "Beta(mu=.3, sigma=.1)"}
+GATED = {
+    "beta_ref": LEAST,
+    "lambda_": "Uniform(lower=.1, upper=.6)",
+    "nu": "Beta(mu=.3, sigma=.1)",
+}
 TERMS = {
     "A": "-alpha*log(N) - c*log(N)**2/100",
     "B": "-sqrt(beta)*log(D)",
@@ -151,7 +175,14 @@ TERMS = {
     "F": "-gamma*log(r + .1)",
     "G": "-eta*log(N*D)",
 }
-MEDIANS = {"alpha": 0.3, "beta": 0.1, "gamma": 0.4, "eta": 0.3, "slope_A": 0.1, "slope_B": 0.1}
+MEDIANS = {
+    "alpha": 0.3,
+    "beta": 0.1,
+    "gamma": 0.4,
+    "eta": 0.3,
+    "slope_A": 0.1,
+    "slope_B": 0.1,
+}
 MEDIANS |= dict.fromkeys(("slope_C", "slope_F", "slope_G"), 0.05)
 OWN = "\n".join(  # a curved exponent, a root of one, and exponents in common
     [
@@ -184,26 +215,38 @@ def stated(law, rows=FEW, **priors):
 
 def turned(k):
     """Priors of all quantities; over all k each quantity has each distribution."""
-    return {name: POSITIVE[(k + j) % len(POSITIVE)] for j, name in enumerate(QUANTITIES)}
+    return {
+        name: POSITIVE[(k + j) % len(POSITIVE)] for j, name in enumerate(QUANTITIES)
+    }
 
 
-BOUNDED = {f"E {prior}": stated("chinchilla", **turned(k)) for k, prior in enumerate(POSITIVE)}
+BOUNDED = {
+    f"E {prior}": stated("chinchilla", **turned(k)) for k, prior in enumerate(POSITIVE)
+}
 BOUNDED |= {
     "E above the losses": stated("chinchilla", E="Uniform(lower=5, upper=6)"),
-    "all bounded": stated("chinchilla", E="Uniform(lower=1, upper=2)", alpha=LEAST, beta=LEAST),
+    "all bounded": stated(
+        "chinchilla", E="Uniform(lower=1, upper=2)", alpha=LEAST, beta=LEAST
+    ),
     "share": stated("chinchilla", floor=LEAST, alpha=MOST),
     "share, all bounded": stated("chinchilla", floor=LEAST, alpha=LEAST, beta=LEAST),
     "share, from 0": stated("chinchilla", floor=MOST, alpha=MOST, beta=LEAST),
     "bounded gate": stated("form3", ROWS, **GATED, zeta="Uniform(lower=-1, upper=.5)"),
-    "gate, any rate": stated("form3", ROWS, lambda_=MOST, zeta="StudentT(nu=4, sigma=.3)"),
+    "gate, any rate": stated(
+        "form3", ROWS, lambda_=MOST, zeta="StudentT(nu=4, sigma=.3)"
+    ),
     "own": stated(OWN, ROWS),
     "own, bounded": stated(OWN, ROWS, floor=MOST, alpha=LEAST, gamma=LEAST, eta=LEAST),
     "own, E bounded": stated(OWN, ROWS, E="Uniform(lower=.5, upper=2)", eta=MOST),
-    "own, nothing divided": stated(NOTHING_DIVIDED, ROWS, E="Uniform(lower=.5, upper=2)"),
+    "own, nothing divided": stated(
+        NOTHING_DIVIDED, ROWS, E="Uniform(lower=.5, upper=2)"
+    ),
 }
 
 
-@pytest.fixture(params=CASES | BOUNDED, scope="module", ids=lambda name: name.replace(" ", "_"))
+@pytest.fixture(
+    params=CASES | BOUNDED, scope="module", ids=lambda name: name.replace(" ", "_")
+)
 def both(request):
     data = (CASES | BOUNDED)[request.param]()
     density = make_density(data)
@@ -218,7 +261,9 @@ def test_the_gradient_is_exact(both):
     assert np.isfinite(value)
     for k in range(density.size):
         step = STEP * np.eye(density.size)[k]
-        far, near = (density(point + h)[0] - density(point - h)[0] for h in (2 * step, step))
+        far, near = (
+            density(point + h)[0] - density(point - h)[0] for h in (2 * step, step)
+        )
         difference = (8 * near - far) / (12 * STEP)  # the loss curves much along L_ref
         assert gradient[k] == pytest.approx(difference, rel=1e-4, abs=1e-3), k
 
@@ -238,7 +283,9 @@ def test_it_is_the_density_of_the_pymc_model(both):
 
     def of_model(z):
         steps = 1e-6 * np.eye(len(z))
-        moved = np.hstack([v.reshape(2 * len(z), -1) for v in values([*(z + steps), *(z - steps)])])
+        moved = np.hstack(
+            [v.reshape(2 * len(z), -1) for v in values([*(z + steps), *(z - steps)])]
+        )
         jacobian = (moved[: len(z)] - moved[len(z) :]) / 2e-6
         jacobian = jacobian[np.abs(jacobian).max(1) > 0]
         jacobian = jacobian[:, np.abs(jacobian).max(0) > 0]
@@ -256,14 +303,21 @@ def test_no_draw_lies_outside_its_prior(name):
     density = make_density(data)
     rng, size = np.random.default_rng(0), len(density.names)
     points = np.concatenate([density.start, np.zeros(density.size - size)])
-    points = points + rng.normal(size=(400, density.size)) * np.geomspace(0.05, 5, 400)[:, None]
+    points = (
+        points
+        + rng.normal(size=(400, density.size)) * np.geomspace(0.05, 5, 400)[:, None]
+    )
     points = points[[density(point)[0] > -np.inf for point in points]]
     assert len(points) > 100
     found = {n: np.squeeze(v, 0) for n, v in density.variables(points[None]).items()}
-    found |= data.law.amounts({n: v[:, None] for n, v in found.items() if v.ndim == 1}, data.at)
+    found |= data.law.amounts(
+        {n: v[:, None] for n, v in found.items() if v.ndim == 1}, data.at
+    )
     found = {n: np.reshape(v, (len(points), -1))[:, 0] for n, v in found.items()}
     found |= {"floor": found["E"] / found["L_ref"], "dof": found["dof_above_floor"]}
-    assert min(found["E"].min(), *(found[c].min() for c in data.law.coefficients)) > -1e-9
+    assert (
+        min(found["E"].min(), *(found[c].min() for c in data.law.coefficients)) > -1e-9
+    )
     for quantity, prior in data.spec.priors.items():
         low, high = prior.support
         if quantity in found:
@@ -273,11 +327,15 @@ def test_no_draw_lies_outside_its_prior(name):
 
 # -- densities as recorded ------------------------------------------------------------------------
 
-FLOORS = {"forgetting": "LogNormal(median=1.3, sigma=0.4)"}  # priors of E when they were recorded
+FLOORS = {
+    "forgetting": "LogNormal(median=1.3, sigma=0.4)"
+}  # priors of E when they were recorded
 
 
 @pytest.mark.parametrize(
-    "case", support.goldens()["density"], ids=lambda case: f"{case['law']}{case['index']}"
+    "case",
+    support.goldens()["density"],
+    ids=lambda case: f"{case['law']}{case['index']}",
 )
 def test_log_densities_are_as_recorded(case):
     """Of the PyMC model at 20 points of commit e6d23c6, about a start, in its own coordinates."""

@@ -32,10 +32,14 @@ PLAIN, WALK = saved("plain"), saved("walk").accepted(unconverged=True)
 def known(**parameters):
     """A posterior of the law `chinchilla` whose draws of paper parameters are given."""
     law, at = bl.load_law("chinchilla"), PLAIN.law.reference_point(PLAIN.table)
-    values = {name: np.atleast_1d(np.asarray(v, float)) for name, v in parameters.items()}
+    values = {
+        name: np.atleast_1d(np.asarray(v, float)) for name, v in parameters.items()
+    }
     shape = np.broadcast_shapes(*(v.shape for v in values.values()))
     q = law.to_reference(values, at) | {"sigma": np.float64(0.003)}
-    draws = {n: (("chain", "draw"), np.broadcast_to(v, shape)[None]) for n, v in q.items()}
+    draws = {
+        n: (("chain", "draw"), np.broadcast_to(v, shape)[None]) for n, v in q.items()
+    }
     spec = make_spec(law, discrepancy="none")
     return replace(PLAIN, spec=spec, at=at, draws=xr.Dataset(draws), stats=xr.Dataset())
 
@@ -55,7 +59,9 @@ BEST = 1e22 / 6 / closed_form(CHINCHILLA, 1e22)[0] ** 2
 
 
 def numbers(**values):
-    columns = {name: (np.asarray(value)[:, None], "1") for name, value in values.items()}
+    columns = {
+        name: (np.asarray(value)[:, None], "1") for name, value in values.items()
+    }
     return derived(columns, pd.DataFrame({"case": [1]}))
 
 
@@ -69,7 +75,9 @@ def test_optimum_is_the_closed_form():
         found = draws.isel(case=case)
         assert found.params.values == pytest.approx(params, rel=1e-5)
         assert found.tokens.values == pytest.approx(flops / 6 / params, rel=1e-5)
-        assert found.tokens_per_param.values == pytest.approx(flops / 6 / params**2, rel=1e-5)
+        assert found.tokens_per_param.values == pytest.approx(
+            flops / 6 / params**2, rel=1e-5
+        )
         assert found.params_exponent.values == pytest.approx(exponent, abs=1e-5)
         assert found.tokens_exponent.values == pytest.approx(1 - exponent, abs=1e-5)
         assert found.loss.values == pytest.approx(loss, rel=1e-8)
@@ -103,7 +111,10 @@ def test_an_optimum_near_a_bound_of_the_search_or_on_it():
     near = derive.compute_optimal(fit, 1e22, search=(1e-3, 1.01 * BEST)).at_bound
     assert not near["params"].any()
     assert near["params_exponent"].all()
-    assert "in 100 % of the draws; to search further: search=(50.0, 10000.0)" in above.notes[1]
+    assert (
+        "in 100 % of the draws; to search further: search=(50.0, 10000.0)"
+        in above.notes[1]
+    )
 
 
 def test_the_search_is_that_of_the_rows_and_as_far_beyond_as_bands_were_tested():
@@ -128,7 +139,10 @@ def test_how_far_a_budget_lies_beyond_the_rows():
     assert list(frame["position"]) == ["interpolation", "extrapolation"]
     assert frame["decades"].to_numpy() == pytest.approx([0, away], rel=1e-3)
     text = " ".join(str(found).split())
-    assert f"flops 1e+20 interpolation; flops 1e+23 extrapolation ({away:.2g} decades" in text
+    assert (
+        f"flops 1e+20 interpolation; flops 1e+23 extrapolation ({away:.2g} decades"
+        in text
+    )
     assert "No evidence: rows lie up to" in text
     assert "No evidence" not in str(derive.compute_optimal(fit, 1e20))
     reached = derive.flops_to_reach(fit, [split.loss.item(), 1.0]).to_frame()
@@ -149,12 +163,16 @@ def test_how_far_a_budget_lies_beyond_the_rows():
 @beyond
 def test_walking_exponents_have_the_best_of_all_forecasts():
     """Far beyond the rows on both sides, and where wide walks bend the loss at their knots."""
-    wide = replace(WALK, draws=WALK.draws.assign(walk_scale=3 * WALK.draws["walk_scale"]))
+    wide = replace(
+        WALK, draws=WALK.draws.assign(walk_scale=3 * WALK.draws["walk_scale"])
+    )
     ratio = np.geomspace(0.1, 1e4, 12000)
     for fit, flops in ((WALK, 1e18), (WALK, 1e25), (wide, 1e18), (wide, 1e21)):
         best = derive.compute_optimal(fit, flops, search=(0.1, 1e4), drift=True)
         params = np.sqrt(flops / 6 / ratio)
-        forecast = fit.latent(pd.DataFrame({"params": params, "tokens": ratio * params})).min(1)
+        forecast = fit.latent(
+            pd.DataFrame({"params": params, "tokens": ratio * params})
+        ).min(1)
         found = best.draws.loss.values[:, 0]
         # Between nodes of the lattice a kink is rounded by a parabola.
         assert found == pytest.approx(forecast, rel=2e-4)
@@ -168,12 +186,17 @@ def test_the_rule_is_that_of_the_law_fitted_without_discrepancy():
 
     def errors(place):
         e, a, b, alpha, beta = place
-        return np.logaddexp.reduce([0 * n + e, a - alpha * n, b - beta * d], axis=0) - log_loss
+        return (
+            np.logaddexp.reduce([0 * n + e, a - alpha * n, b - beta * d], axis=0)
+            - log_loss
+        )
 
     best = least_squares(errors, [0.5, 6, 6, 0.3, 0.3], x_scale="jac", xtol=1e-12)
     e, a, b, alpha, beta = best.x
     p = {"E": np.exp(e), "A": np.exp(a), "B": np.exp(b), "alpha": alpha, "beta": beta}
-    found = derive.compute_optimal(WALK, flops).to_frame().set_index(["quantity", "flops"])
+    found = (
+        derive.compute_optimal(WALK, flops).to_frame().set_index(["quantity", "flops"])
+    )
     for c in flops:
         params, exponent, loss = closed_form(p, c)
         near = {"params": 0.03 + 0.02 * abs(np.log10(c / 1e20)), "loss": 0.02}
@@ -181,7 +204,9 @@ def test_the_rule_is_that_of_the_law_fitted_without_discrepancy():
             row = found.loc[(name, c)]
             assert row["lower_90"] < expected < row["upper_90"]
             assert row["median"] == pytest.approx(expected, rel=near[name])
-        assert found.loc[("params_exponent", c), "median"] == pytest.approx(exponent, abs=0.01)
+        assert found.loc[("params_exponent", c), "median"] == pytest.approx(
+            exponent, abs=0.01
+        )
 
 
 def test_a_rule_and_its_band_with_drift_in_words_and_numbers():
@@ -198,34 +223,51 @@ def test_a_rule_and_its_band_with_drift_in_words_and_numbers():
     assert (beside["loss"] > own["loss"] - 1e-9).all()
     frame = found.to_frame((0.5, 0.9))
     for name in ("median", "lower_90", "determined"):
-        assert list(frame[f"drift_{name}"]) == list(found.with_drift.to_frame((0.5, 0.9))[name])
+        assert list(frame[f"drift_{name}"]) == list(
+            found.with_drift.to_frame((0.5, 0.9))[name]
+        )
     text = " ".join(str(found).split())
     assert "C = 6 N D, of the law as stated Recommended for 1e+21 FLOPs: 1.8" in text
-    assert "a rule for sizes is a statement about the law, and drift serves forecasts" in text
+    assert (
+        "a rule for sizes is a statement about the law, and drift serves forecasts"
+        in text
+    )
     assert "90 % with drift" in text
     assert found.shown().document["answers"] == list(found.answers)
     plain = derive.compute_optimal(PLAIN, 1e21)
     assert plain.with_drift is None
     assert len(plain.answers) == 1
     assert "drift" not in str(plain)
-    ends = derive.compute_optimal(known(**CHINCHILLA | {"alpha": [0.01, 0.9]}), 1e21).answers
-    assert ends == ("Recommended for 1e+21 FLOPs: no size, since the best one is not determined.",)
+    ends = derive.compute_optimal(
+        known(**CHINCHILLA | {"alpha": [0.01, 0.9]}), 1e21
+    ).answers
+    assert ends == (
+        "Recommended for 1e+21 FLOPs: no size, since the best one is not determined.",
+    )
     (bound,) = derive.compute_optimal(PLAIN, 1e22, search=(500, 1e4)).answers
-    assert bound.endswith(": no size, since the best one lies at an end of the range searched.")
+    assert bound.endswith(
+        ": no size, since the best one lies at an end of the range searched."
+    )
 
 
 def test_a_law_without_discrepancy_is_used_as_it_is():
     assert law_as_stated(PLAIN) is PLAIN
-    one, two = (law_as_stated(fit) for fit in (WALK, WALK.accepted(beyond_evidence=True)))
+    one, two = (
+        law_as_stated(fit) for fit in (WALK, WALK.accepted(beyond_evidence=True))
+    )
     assert one.draws is two.draws  # sampled once
     assert two.accepts_beyond
-    same = bl.fit("chinchilla", WALK.table, discrepancy="none", seed=WALK.settings["seed"])
+    same = bl.fit(
+        "chinchilla", WALK.table, discrepancy="none", seed=WALK.settings["seed"]
+    )
     assert same.draws.equals(one.draws)
     other = replace(WALK, settings={**WALK.settings, "seed": 5})
     assert not law_as_stated(other).draws["alpha"].equals(one.draws["alpha"])
 
 
-@pytest.mark.parametrize("name", ["columns", "rates", "groups", "one_base", "form1n", "domain"])
+@pytest.mark.parametrize(
+    "name", ["columns", "rates", "groups", "one_base", "form1n", "domain"]
+)
 def test_the_law_as_stated_keeps_steps_held_columns_priors_and_likelihood(name):
     """Whatever the discrepancy, it is the spec of a fit that was asked for without one."""
     fit = next(iter(saved(name).members.values()))
@@ -233,7 +275,10 @@ def test_the_law_as_stated_keeps_steps_held_columns_priors_and_likelihood(name):
         "sigma": bl.Prior("LogNormal", median=0.1, sigma=0.5),
         "tau_run": bl.Prior("HalfNormal", sigma=0.01),
     }
-    for asked in ({}, {"likelihood": "huber", "priors": {**priors, "E": "HalfNormal(sigma=3)"}}):
+    for asked in (
+        {},
+        {"likelihood": "huber", "priors": {**priors, "E": "HalfNormal(sigma=3)"}},
+    ):
         for discrepancy in ("auto", "curvature"):
             settings = make_settings({"discrepancy": discrepancy, **asked}, 0)
             drifting = replace(fit, spec=specify(fit.law, fit.table, settings))
@@ -276,7 +321,10 @@ def test_a_rule_whose_fit_did_not_converge_says_so():
             1e21,
         )
         accepted = derive.compute_optimal(short.accepted(unconverged=True), 1e21)
-    assert all(failure.startswith("without discrepancy, table: ") for failure in accepted.failures)
+    assert all(
+        failure.startswith("without discrepancy, table: ")
+        for failure in accepted.failures
+    )
     assert "NOT CONVERGED: without discrepancy" in str(accepted)
     assert "unconverged" in accepted.to_frame()
 
@@ -301,7 +349,9 @@ def test_flops_are_the_closed_form():
     easy = derive.flops_to_reach(PLAIN, 50.0)
     assert easy.at_bound["flops"].all()
     rows = PLAIN.table.frame
-    assert easy.draws.flops.values == pytest.approx(6 * (rows["params"] * rows["tokens"]).min())
+    assert easy.draws.flops.values == pytest.approx(
+        6 * (rows["params"] * rows["tokens"]).min()
+    )
 
 
 def test_walking_exponents_reach_a_loss_at_its_flops_and_not_before():
@@ -320,14 +370,20 @@ def test_flops_of_a_draw_do_not_depend_on_those_of_others():
     """Where a loss is reached between two budgets of the search and lost again, as alone."""
 
     def losses(rows):
-        log_flops = np.log(6 * rows.frame["params"] * rows.frame["tokens"]).to_numpy() - 40
+        log_flops = (
+            np.log(6 * rows.frame["params"] * rows.frame["tokens"]).to_numpy() - 40
+        )
         early = 5 - log_flops  # the target 3 is reached at 2
-        dips = 10 - log_flops - 4 * np.exp(-(((log_flops - 3.5) / 0.2) ** 2))  # at 3.5, and from 7
+        dips = (
+            10 - log_flops - 4 * np.exp(-(((log_flops - 3.5) / 0.2) ** 2))
+        )  # at 3.5, and from 7
         return np.array([early, dips])
 
     def reached(draws):
         search = Budgets(PLAIN, lambda rows: losses(rows)[draws], (19.0, 21.0), {})
-        return np.log(search.flops_to([3.0], (np.exp(40.0), np.exp(50.0)))[0][:, 0]) - 40
+        return (
+            np.log(search.flops_to([3.0], (np.exp(40.0), np.exp(50.0)))[0][:, 0]) - 40
+        )
 
     assert reached([0, 1]) == pytest.approx([2.0, 7.0], abs=0.02)
     assert reached([1]) == pytest.approx([7.0], abs=0.02)
@@ -339,7 +395,8 @@ def test_multipliers_of_recipes_with_smaller_coefficients():
     found = derive.compute_multiplier(better, other, 2.3)
     # Draws of separate fits are shifted against each other: pair them by hand.
     ours, theirs = (
-        derive.flops_to_reach(fit, 2.3).draws.flops.values[:, 0] for fit in (better, other)
+        derive.flops_to_reach(fit, 2.3).draws.flops.values[:, 0]
+        for fit in (better, other)
     )
     with np.errstate(invalid="ignore"):
         expected = np.roll(theirs, 2) / ours
@@ -352,7 +409,9 @@ def test_multipliers_of_recipes_with_smaller_coefficients():
     k, a, b = 3.0, CHINCHILLA["alpha"], CHINCHILLA["beta"]
     scale = k ** (-a * b / (a + b))
     better = known(**CHINCHILLA | {n: scale * CHINCHILLA[n] for n in ("A", "B")})
-    found = derive.compute_multiplier(better, reference=known(**CHINCHILLA), loss=[2.5, 2.0])
+    found = derive.compute_multiplier(
+        better, reference=known(**CHINCHILLA), loss=[2.5, 2.0]
+    )
     assert found.draws.multiplier.values == pytest.approx(k, rel=1e-4)
 
 
@@ -399,7 +458,9 @@ def test_exponents_where_data_repeat_count_what_the_tokens_are_worth():
         share = p["B"] * (2e9 * worth) ** -p["beta"]
         rest = p["A"] * 1e9 ** -p["alpha"]
         reducible = exponent * share / (share + rest)
-        assert found.draws["reducible_D"].values[:, k] == pytest.approx(reducible, rel=1e-6)
+        assert found.draws["reducible_D"].values[:, k] == pytest.approx(
+            reducible, rel=1e-6
+        )
     assert found.draws["alpha"].values == pytest.approx(p["alpha"][:, None] + 0 * times)
     far = rows.assign(tokens=1e11, unique_tokens=1e8)
     assert "decades of epochs" in str(derive.local_exponents(fit, far))
@@ -418,13 +479,19 @@ def test_exponents_of_walks_and_of_new_bases_are_slopes_of_the_losses():
     for column, name in (("params", "loss_N"), ("tokens", "loss_D")):
         assert found[name].values == pytest.approx(slopes(WALK, ROWS, column), rel=1e-6)
     assert found["alpha"].values.std(1).min() > 0  # it walks
-    rows = bl.grid(params=8e8, tokens=4e9, replay=0.25, ptpp=62).assign(base="a new one")
+    rows = bl.grid(params=8e8, tokens=4e9, replay=0.25, ptpp=62).assign(
+        base="a new one"
+    )
     fit = adapted(0, draws=40)
     found = derive.local_exponents(fit, rows).draws["loss_D"].values
     assert found == pytest.approx(slopes(fit, rows, "tokens"), rel=1e-5)
     assert found.std() > 0
-    row = derive.floor(PLAIN).to_frame((0.9,)).iloc[0]  # the floor is that of the posterior
-    assert row[["lower_90", "upper_90"]].tolist() == pytest.approx(np.quantile(PAPER["E"], BAND))
+    row = (
+        derive.floor(PLAIN).to_frame((0.9,)).iloc[0]
+    )  # the floor is that of the posterior
+    assert row[["lower_90", "upper_90"]].tolist() == pytest.approx(
+        np.quantile(PAPER["E"], BAND)
+    )
     assert row["unit"] == "nats per token"
 
 
@@ -445,7 +512,12 @@ def test_quantiles_and_what_is_determined():
         "undefined": np.full(1001, np.nan),
     }
     found = numbers(**spans).to_frame().set_index("quantity")["determined"]
-    assert list(found[found].index) == ["narrow", "negative", "few_infinite", "all_infinite"]
+    assert list(found[found].index) == [
+        "narrow",
+        "negative",
+        "few_infinite",
+        "all_infinite",
+    ]
     # The quantile at the last finite draw is finite.
     reached = np.r_[np.arange(951.0), np.full(50, np.inf)]
     row = numbers(reached=reached).to_frame((0.8, 0.9, 0.95)).iloc[0]
@@ -478,14 +550,22 @@ def test_probabilities_and_regret_by_hand():
     assert rows.loc["unsure", "behind"] == pytest.approx(0.015)
     assert frame["loss"].between(frame["lower"], frame["upper"]).all()
     # The fit with the fewest draws sets their number.
-    found = bl.compare_recipes({"few": known(**CHINCHILLA), "many": unsure}, flops=[1e20, 1e24])
+    found = bl.compare_recipes(
+        {"few": known(**CHINCHILLA), "many": unsure}, flops=[1e20, 1e24]
+    )
     for draws in (found.losses, found.multipliers.draws, found.crossings.draws):
         assert draws.sizes["draw"] == 1
 
 
 def test_budgets_multipliers_and_crossing():
-    one, other, flops = CHINCHILLA, CHINCHILLA | {"E": 1.85, "A": 200.0, "B": 200.0}, [1e20, 1e24]
-    found = bl.compare_recipes({"one": known(**one), "other": known(**other)}, flops=flops)
+    one, other, flops = (
+        CHINCHILLA,
+        CHINCHILLA | {"E": 1.85, "A": 200.0, "B": 200.0},
+        [1e20, 1e24],
+    )
+    found = bl.compare_recipes(
+        {"one": known(**one), "other": known(**other)}, flops=flops
+    )
     expected = np.array([[best_loss(p, c) for c in flops] for p in (one, other)])
     assert found.losses.values[:, 0] == pytest.approx(expected, rel=1e-9)
     assert list(found.to_frame()["p_best"]) == [0, 1, 1, 0]
@@ -506,7 +586,10 @@ def test_budgets_multipliers_and_crossing():
 def test_multiplier_of_each_draw_has_the_losses_equal():
     """L_A(C) = L_B(C / m), also where floors and exponents differ from draw to draw."""
     rng = np.random.default_rng(0)
-    spread = {n: v * np.exp(0.05 * rng.standard_normal((2, 40))) for n, v in CHINCHILLA.items()}
+    spread = {
+        n: v * np.exp(0.05 * rng.standard_normal((2, 40)))
+        for n, v in CHINCHILLA.items()
+    }
     one, other = (known(**{name: v[i] for name, v in spread.items()}) for i in range(2))
     found = bl.compare_recipes({"one": one, "other": other}, flops=[1e20, 1e22])
     multipliers = found.multipliers.draws["other over one"].values
@@ -522,7 +605,10 @@ def test_multiplier_of_each_draw_has_the_losses_equal():
 @pytest.mark.slow
 def test_interval_holds_a_planted_multiplier():
     """The second recipe reaches at every N and D the loss of the first at 2 N and 2 D: C / 4."""
-    better = {n: CHINCHILLA[n] * 0.5 ** CHINCHILLA[of] for n, of in (("A", "alpha"), ("B", "beta"))}
+    better = {
+        n: CHINCHILLA[n] * 0.5 ** CHINCHILLA[of]
+        for n, of in (("A", "alpha"), ("B", "beta"))
+    }
     rows = bl.grid(params=[5e7, 1.5e8, 5e8, 1.5e9], tokens=[1e9, 3e9, 1e10, 3e10, 1e11])
     fits = {}
     for i, p in enumerate((CHINCHILLA, CHINCHILLA | better)):
@@ -539,7 +625,9 @@ def test_draws_are_compared_in_pairs_and_fits_of_other_domains_refused():
     found = bl.compare_recipes(fits, ROWS)
     difference = np.roll(floors["web"], 2) - floors["c4"]
     losses = found.losses.values
-    np.testing.assert_allclose(losses[1] - losses[0], difference[:, None] + np.zeros((4, 2)))
+    np.testing.assert_allclose(
+        losses[1] - losses[0], difference[:, None] + np.zeros((4, 2))
+    )
     assert "independently: 2 fits" in found.notes[0]
     one = bl.compare_recipes(dict.fromkeys(fits, fits["c4"]), ROWS)
     np.testing.assert_array_equal(*one.losses.values)
@@ -553,7 +641,13 @@ def test_draws_are_compared_in_pairs_and_fits_of_other_domains_refused():
     for files in (["a.csv", "b.csv"], ["a.csv", "a.csv"]):
         pair = [of(one, files[0], "c4"), of(other, files[1], "web")]
         says = r"of losses of other domains \(c4; web\)"
-        refused(bl.FitError, says, bl.compare_recipes, dict(zip("ab", pair, strict=True)), ROWS)
+        refused(
+            bl.FitError,
+            says,
+            bl.compare_recipes,
+            dict(zip("ab", pair, strict=True)),
+            ROWS,
+        )
         refused(bl.FitError, says, derive.compute_multiplier, *pair, 2.3)
     for domain in ("c4", None):
         pair = {"a": of(one, "a.csv", None), "b": of(other, "b.csv", domain)}
@@ -594,9 +688,15 @@ def test_pairs_on_a_curve_give_its_accuracies_by_task():
     assert found["loss"].tolist() == pytest.approx(losses)
     one, two = pairs(sd=0, task="one"), pairs(sd=0, task="two")
     tasks = pd.concat([one, two.assign(accuracy=two["accuracy"] / 2)])
-    found = derive.accuracy(forecast([2.6]), tasks).to_frame().set_index("quantity")["median"]
+    found = (
+        derive.accuracy(forecast([2.6]), tasks)
+        .to_frame()
+        .set_index("quantity")["median"]
+    )
     assert (
-        found["one"] == pytest.approx(2 * found["two"], abs=1e-2) == pytest.approx(0.55, abs=0.01)
+        found["one"]
+        == pytest.approx(2 * found["two"], abs=1e-2)
+        == pytest.approx(0.55, abs=0.01)
     )
 
 
@@ -617,17 +717,25 @@ def test_the_posterior_of_curves_is_that_of_random_walks():
 
     def log_density(p):
         mid, log_width, floor, ceiling = p.T
-        fitted = floor + (ceiling - floor) * expit((mid - x[:, None]) / np.exp(log_width))
-        inside = (abs(mid - x.mean()) < 1.5 * extent) & (floor >= 0) & (floor <= ceiling)
+        fitted = floor + (ceiling - floor) * expit(
+            (mid - x[:, None]) / np.exp(log_width)
+        )
+        inside = (
+            (abs(mid - x.mean()) < 1.5 * extent) & (floor >= 0) & (floor <= ceiling)
+        )
         inside &= (ceiling <= 1) & (abs(log_width - np.log(extent / 10)) < np.log(10))
         squares = ((y[:, None] - fitted) ** 2).sum(0)
         return np.where(inside, -len(x) / 2 * np.log(squares), -np.inf)
 
-    walkers = np.array([2.6, np.log(0.2), 0.25, 0.85]) + 0.02 * rng.normal(size=(400, 4))
+    walkers = np.array([2.6, np.log(0.2), 0.25, 0.85]) + 0.02 * rng.normal(
+        size=(400, 4)
+    )
     density, kept = log_density(walkers), []
     for step in range(2000):
         one, two = rng.integers(0, len(walkers), (2, len(walkers)))
-        moved = walkers + rng.choice([0.6, 1.0], (len(walkers), 1)) * (walkers[one] - walkers[two])
+        moved = walkers + rng.choice([0.6, 1.0], (len(walkers), 1)) * (
+            walkers[one] - walkers[two]
+        )
         moved += 1e-4 * rng.normal(size=moved.shape)
         new = log_density(moved)
         better = np.log(rng.random(len(walkers))) < new - density
@@ -641,7 +749,9 @@ def test_the_posterior_of_curves_is_that_of_random_walks():
         found = ours[2] + (ours[3] - ours[2]) * expit((ours[0] - loss) / ours[1])
         q = [0.05, 0.5, 0.95]
         ends = np.quantile(wanted, q)
-        np.testing.assert_allclose(np.quantile(found, q), ends, atol=0.06 * (ends[2] - ends[0]))
+        np.testing.assert_allclose(
+            np.quantile(found, q), ends, atol=0.06 * (ends[2] - ends[0])
+        )
     # Given a curve the sum of squares of n pairs, over the variance, is chi-squared of n.
     mid, width, floor, ceiling, sigma = ours[..., None]
     squares = ((y - floor - (ceiling - floor) * expit((mid - x) / width)) ** 2).sum(1)
@@ -661,12 +771,19 @@ def test_losses_outside_the_pairs_are_refused_row_by_row():
 def test_losses_of_pairs_may_be_in_another_unit_and_a_falling_accuracy_is_noted():
     given = pairs()
     nats = derive.accuracy(forecast([2.6]), given)
-    for unit, loss in (("bits", given["loss"] / np.log(2)), ("perplexity", np.exp(given["loss"]))):
-        found = derive.accuracy(forecast([2.6]), given.assign(loss=loss), loss_unit=unit)
+    for unit, loss in (
+        ("bits", given["loss"] / np.log(2)),
+        ("perplexity", np.exp(given["loss"])),
+    ):
+        found = derive.accuracy(
+            forecast([2.6]), given.assign(loss=loss), loss_unit=unit
+        )
         np.testing.assert_allclose(found.draws["accuracy"], nats.draws["accuracy"])
     assert not nats.notes
     assert not derive.accuracy(forecast([2.6]), given.assign(accuracy=0.5)).notes
-    (note,) = derive.accuracy(forecast([2.6]), given.assign(accuracy=1 - given["accuracy"])).notes
+    (note,) = derive.accuracy(
+        forecast([2.6]), given.assign(accuracy=1 - given["accuracy"])
+    ).notes
     assert "falls as the loss falls (rank correlation" in note
     assert "1 - rate" in note
 
@@ -677,14 +794,23 @@ def test_losses_of_pairs_may_be_in_another_unit_and_a_falling_accuracy_is_noted(
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (pairs(accuracy=50.0), "rows 0, 1, 2, 3, 4 and 15 more: accuracy 50.0 is not between 0"),
+        (
+            pairs(accuracy=50.0),
+            "rows 0, 1, 2, 3, 4 and 15 more: accuracy 50.0 is not between 0",
+        ),
         (pairs().assign(loss=np.nan), "loss nan is not a positive number"),
         (pairs().assign(loss=0.0), "loss 0.0 is not a positive number"),
         (pairs(domain="books"), "rows of domain books"),
-        (pairs(task=["a"] * 12 + [None] * 8), "rows 12, 13, 14, 15, 16 and 3 more: task is empty"),
+        (
+            pairs(task=["a"] * 12 + [None] * 8),
+            "rows 12, 13, 14, 15, 16 and 3 more: task is empty",
+        ),
         (pairs(task="draw"), "a task cannot be called 'draw'"),
         (pairs(task="case"), "a task cannot be called 'case'"),
-        (pairs().assign(loss=3.0), "20 pairs of accuracy; give at least 8, of different losses"),
+        (
+            pairs().assign(loss=3.0),
+            "20 pairs of accuracy; give at least 8, of different losses",
+        ),
         (pairs(count=7), "7 pairs of accuracy"),
         (pairs().drop(columns="accuracy"), "no column 'accuracy'"),
         (pd.concat([pairs(), pairs()["loss"]], axis=1), "column 'loss' is there twice"),
@@ -695,7 +821,9 @@ def test_pairs_that_cannot_be_used(given, says):
 
 
 ONE = known(**CHINCHILLA)
-POINT = bl.PointFit(PLAIN.law, CHINCHILLA, PLAIN.at, 0.0, 0.02, 0, 0, 1.0, table=PLAIN.table)
+POINT = bl.PointFit(
+    PLAIN.law, CHINCHILLA, PLAIN.at, 0.0, 0.02, 0, 0, 1.0, table=PLAIN.table
+)
 AB = {"a": ONE, "b": ONE}
 TWO = {"a": saved("two_stages"), "b": saved("two_stages")}
 
@@ -715,10 +843,22 @@ TWO = {"a": saved("two_stages"), "b": saved("two_stages")}
         (lambda: bl.compare_recipes(AB), "say where to compare"),
         (lambda: bl.compare_recipes(AB, flops=-1), "flops must be positive"),
         (lambda: bl.compare_recipes(AB, ROWS).to_frame(90), "not between 0 and 1"),
-        (lambda: bl.compare_recipes(TWO, flops=1e20), "tokens, replay, ptpp; give rows"),
-        (lambda: derive.accuracy(forecast([2.6], kind="latent"), pairs()), "forecast has no noise"),
-        (lambda: derive.accuracy(POINT.forecast(ROWS), pairs()), "a point fit has no draws"),
-        (lambda: derive.accuracy(forecast([1.8, 1.9]), pairs()), r"\(1.8 to 1.9\) lies outside"),
+        (
+            lambda: bl.compare_recipes(TWO, flops=1e20),
+            "tokens, replay, ptpp; give rows",
+        ),
+        (
+            lambda: derive.accuracy(forecast([2.6], kind="latent"), pairs()),
+            "forecast has no noise",
+        ),
+        (
+            lambda: derive.accuracy(POINT.forecast(ROWS), pairs()),
+            "a point fit has no draws",
+        ),
+        (
+            lambda: derive.accuracy(forecast([1.8, 1.9]), pairs()),
+            r"\(1.8 to 1.9\) lies outside",
+        ),
     ],
 )
 def test_mistakes_are_told(call, says):
@@ -726,5 +866,7 @@ def test_mistakes_are_told(call, says):
 
 
 def test_an_unconverged_posterior_is_named():
-    found = derive.compute_optimal(saved("unconverged").accepted(unconverged=True), 1e22)
+    found = derive.compute_optimal(
+        saved("unconverged").accepted(unconverged=True), 1e22
+    )
     assert found.to_frame()["unconverged"].str.len().all()

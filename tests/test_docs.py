@@ -35,21 +35,31 @@ from tests.support import ROOT
 
 PUBLIC = sorted(set(bl.__all__) - {"derive", "plots"})
 READMES = sorted((ROOT / "data").glob("**/README.md"))
-RUN = re.compile(r"^run\((.*?)^\]\]\] -->\n```bash\n(.*?)\n```\n\n```text\n(.*?)\n```", re.M | re.S)
+RUN = re.compile(
+    r"^run\((.*?)^\]\]\] -->\n```bash\n(.*?)\n```\n\n```text\n(.*?)\n```", re.M | re.S
+)
 """A call of ``run`` on a page, its command, and the output shown."""
 FIRST = DOCS / "from-csv-to-decision.md"
 STATUS = {"error": 2, "REFUSE": 1, "Plan: feasible, beyond": 1}
 """Exit codes by the start of what a command prints."""
 LAWS = sorted((ROOT / "models").glob("*.toml"))
-EXAMPLES = [p for p in sorted((ROOT / "bayeslaw").rglob("*.py")) if ">>> " in p.read_text("utf-8")]
+EXAMPLES = [
+    p
+    for p in sorted((ROOT / "bayeslaw").rglob("*.py"))
+    if ">>> " in p.read_text("utf-8")
+]
 
 
 def module_of(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(
+        ".__init__"
+    )
 
 
 def options_of(command) -> set[str]:
-    return {flag for p in command.params for flag in (*p.opts, *p.secondary_opts)} | {"--help"}
+    return {flag for p in command.params for flag in (*p.opts, *p.secondary_opts)} | {
+        "--help"
+    }
 
 
 GROUP = typer.main.get_command(app).commands
@@ -64,7 +74,9 @@ def parse(command: str) -> None:
     """Parse a command, and run nothing."""
     program, *words = shlex.split(re.sub(r"[\[\]]", " ", command))
     if program == "bayeslaw":
-        assert {w for w in words if w.startswith("-")} <= options_of(GROUP[words[0]]), command
+        assert {w for w in words if w.startswith("-")} <= options_of(GROUP[words[0]]), (
+            command
+        )
     else:
         EXPERIMENTS[words[2]].parser().parse_args(words[3:])
 
@@ -80,7 +92,9 @@ def generator():
 # -- every page -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", [*PAGES, *READMES], ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", [*PAGES, *READMES], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_the_page_is_whole_and_its_commands_and_names_exist(page):
     text = page.read_text()
     assert not list(faults(text, page))
@@ -106,7 +120,10 @@ def test_the_page_is_whole_and_its_commands_and_names_exist(page):
         (r"So $a\,b$ is.", r"Markdown changes the formula $a\,b$"),
         ("$$\na\n+ b\n$$", "half a formula: $$\na"),
         ("- A list.\n\n    python x.py --show", "command as text: python x.py --show"),
-        ("# A `b_c`, d\n\n## A\n\n[It](#a-b_c-d), [that](#a), $x_i$ {s} and `{law}`.\n", None),
+        (
+            "# A `b_c`, d\n\n## A\n\n[It](#a-b_c-d), [that](#a), $x_i$ {s} and `{law}`.\n",
+            None,
+        ),
     ],
 )
 def test_a_fault_of_a_page_is_found(text, fault):
@@ -135,7 +152,9 @@ t.csv` and bayeslaw plans; `bayeslaw` alone.
 
 def test_outputs_agree_up_to_small_differences():
     line = "plan: R-hat 1.004 and ESS 460 of losses  36.4 %   1.64M  1.45e+12"
-    assert agree("plan: R-hat 1.006 and ESS 900 of losses\n  36.1 %  1.67M  1.45e+12\n", line)
+    assert agree(
+        "plan: R-hat 1.006 and ESS 900 of losses\n  36.1 %  1.67M  1.45e+12\n", line
+    )
     assert not agree(line.replace("1.004", "1.204"), line)
     assert not agree(line.replace("36.4", "26.4"), line)
     assert not agree(f"{line} one more word", line)
@@ -173,7 +192,9 @@ def test_generated_parts_are_what_the_code_says(generator, monkeypatch, capsys):
 
 def test_the_architecture_page_names_every_module_and_only_modules(generator):
     for name, path in generator.module_files().items():
-        assert path.name == "__init__.py" or generator.summary(path), f"{name} has no docstring"
+        assert path.name == "__init__.py" or generator.summary(path), (
+            f"{name} has no docstring"
+        )
     page = (DOCS / "architecture.md").read_text()
     packages = [package for layer in generator.package_layers() for package in layer]
     assert all(f'modules("{package}")' in page for package in packages)
@@ -213,8 +234,14 @@ def test_the_glossary_has_every_parameter_of_a_fit():
     named = re.findall(r"`([\w*]+)`", (DOCS / "glossary.md").read_text())
     families = {name.split("_")[0] for name in named if "_" in name}
     for path, discrepancy in itertools.product(LAWS, ("auto", "curvature", "none")):
-        spec = make_spec(path.stem, discrepancy=discrepancy, effects=tuple(GROUP_LEVELS))
-        for name in (*spec.law.parameters, *spec.law.coordinates, *spec.likelihood.parameters):
+        spec = make_spec(
+            path.stem, discrepancy=discrepancy, effects=tuple(GROUP_LEVELS)
+        )
+        for name in (
+            *spec.law.parameters,
+            *spec.law.coordinates,
+            *spec.likelihood.parameters,
+        ):
             of_family = name.split("_")[0] in families or name.endswith("_ref")
             assert name in named or ("_" in name and of_family), name
         assert {f"tau_{level}" for level in spec.effects} < set(named)
@@ -237,9 +264,12 @@ def test_the_maths_page_states_the_priors_of_the_code():
         return f"Normal(0, {sd:g})"
 
     def lognormal(
-        prior: bl.Prior, form: str = "is LogNormal with median {median:g} and sigma {sigma:g}"
+        prior: bl.Prior,
+        form: str = "is LogNormal with median {median:g} and sigma {sigma:g}",
     ) -> str:
-        return form.format(median=np.exp(prior.kwargs["mu"]).round(9), sigma=prior.kwargs["sigma"])
+        return form.format(
+            median=np.exp(prior.kwargs["mu"]).round(9), sigma=prior.kwargs["sigma"]
+        )
 
     for words in (
         f"Coefficients of products are {normal(own.scale)}, those of $n^2/2$ and $p^2/2$ too, "
@@ -253,7 +283,10 @@ def test_the_maths_page_states_the_priors_of_the_code():
         f"| s | {walk.spread:g} along a term's own covariate and {walk.crossed:g} along the other",
         lognormal(WALK_SCALE, "LogNormal with median {median:g} and sigma {sigma:g}"),
         f"| H | {walk.spacing:g} e-folds",
-        lognormal(COUPLING_PRIOR, "`kappa`: LogNormal with median {median:g} and sigma {sigma:g}"),
+        lognormal(
+            COUPLING_PRIOR,
+            "`kappa`: LogNormal with median {median:g} and sigma {sigma:g}",
+        ),
         f"Priors are {normal(curve.own)}.",
         f"with $c$ {normal(curve.tilt)} (`tilt_*`)",
         f"each $d_{{ij}}$ {normal(curve.drift)} (`drift_*`)",
@@ -275,7 +308,9 @@ def test_the_citation_names_the_version_and_the_types_ship():
 def test_examples_of_docstrings_print_what_they_say(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     finder = doctest.DocTestFinder()
-    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    runner = doctest.DocTestRunner(
+        optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    )
     names = {"bl": bl, "np": np, "pd": pd}
     for example in finder.find(importlib.import_module(name), extraglobs=names):
         said: list[str] = []
@@ -311,7 +346,9 @@ def test_the_first_command_of_the_readme_prints_what_it_shows(generator):
 
 
 @pytest.mark.release
-@pytest.mark.parametrize("page", [page for page in PAGES if RUN.search(page.read_text())], ids=str)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if RUN.search(page.read_text())], ids=str
+)
 def test_commands_print_what_the_page_shows(page, generator):
     """Their outputs are not made again by the check of generated parts."""
     for call, command, shown in RUN.findall(page.read_text()):
@@ -324,7 +361,9 @@ def test_every_command_of_the_first_page_prints_what_it_shows(tmp_path):
     assert sum(block[1] == "bash" for block, _, _ in ran) == 10
     for block, printed, status in ran:
         shown = block[3]
-        codes = (code for start, code in STATUS.items() if (shown or "").startswith(start))
+        codes = (
+            code for start, code in STATUS.items() if (shown or "").startswith(start)
+        )
         assert status == (0 if " | " in block[2] else next(codes, 0)), printed
         if shown is not None and block[2].startswith("bayeslaw check"):
             printed, shown = (text.partition("\n")[0] for text in (printed, shown))

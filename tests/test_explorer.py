@@ -13,7 +13,9 @@ from tests.support import SAVED, fails, refused, run
 
 GRID = {"atpp": np.geomspace(1, 1000, 13), "replay": np.linspace(0.1, 0.9, 9)}
 ASKED = f"plan --allow-unconverged --target {SAVED / 'world_form3.nc'} --params 8.1e9 --ptpp 279 "
-ASKED += f"--source {SAVED / 'world_source_form1.nc'} --max-forgetting .02 --baseline 2.05"
+ASKED += (
+    f"--source {SAVED / 'world_source_form1.nc'} --max-forgetting .02 --baseline 2.05"
+)
 made = cache(partial(plan, confidence=0.8))
 
 
@@ -21,13 +23,17 @@ def test_the_page_has_the_surface_and_the_frontier_of_the_plan():
     planned = made()
     page = explore(planned, **GRID).plans["plan"]
     np.testing.assert_allclose(page["chance"], planned.surface(**GRID))
-    (row,) = [row for row in page["frontier"] if row["confidence"] == planned.confidence]
+    (row,) = [
+        row for row in page["frontier"] if row["confidence"] == planned.confidence
+    ]
     assert row["atpp"] == pytest.approx(planned.atpp)
     assert row["p_both"] >= planned.confidence - 1e-9
     (never,) = [row for row in page["frontier"] if row["confidence"] == 0.99]
     assert (never["atpp"] is None) == np.isinf(planned.frontier([0.99])["atpp"]).all()
     assert page["title"] == planned.shown().title
-    assert {note.text for note in planned.reservations} <= {each["text"] for each in page["texts"]}
+    assert {note.text for note in planned.reservations} <= {
+        each["text"] for each in page["texts"]
+    }
     around = explore(planned).plans["plan"]["atpp"]
     assert around[0] < planned.atpp / 2
     assert around[-1] > planned.atpp * 2
@@ -35,8 +41,16 @@ def test_the_page_has_the_surface_and_the_frontier_of_the_plan():
 
 def test_mistakes():
     refused(BayeslawError, "several by name", explore, {})
-    refused(BayeslawError, "in ascending order", explore, made(), atpp=np.array([2.0, 1.0]))
-    refused(BayeslawError, "replay ratios lie in", explore, made(), replay=np.array([10.0, 30.0]))
+    refused(
+        BayeslawError, "in ascending order", explore, made(), atpp=np.array([2.0, 1.0])
+    )
+    refused(
+        BayeslawError,
+        "replay ratios lie in",
+        explore,
+        made(),
+        replay=np.array([10.0, 30.0]),
+    )
 
 
 def test_without_plotly_a_command_stops_before_the_work(monkeypatch):
@@ -53,7 +67,9 @@ def test_the_plan_is_printed_if_there_is_no_page(tmp_path, monkeypatch):
     page = tmp_path / "a.html"
     result = run(f"{ASKED} --max-loss .1 --explore {page}", code=2)
     assert "Plan: infeasible" in result.stdout
-    assert result.stderr.startswith(f"error: {page} is not written: plan: no draw meets")
+    assert result.stderr.startswith(
+        f"error: {page} is not written: plan: no draw meets"
+    )
 
 
 def test_the_command_writes_the_page(tmp_path):
@@ -69,7 +85,9 @@ def test_names_cannot_end_the_data():
     pytest.importorskip("plotly")
     text = "<!--<script></script>"
     html = explore({text: made()}, **GRID).html
-    data = html.split('<script id="data" type="application/json">')[1].split("</script>")[0]
+    data = html.split('<script id="data" type="application/json">')[1].split(
+        "</script>"
+    )[0]
     assert "<" not in data
     assert [*json.loads(data)] == [text]
 
@@ -104,7 +122,10 @@ def test_the_page_shows_the_numbers_of_the_plan_by_keyboard(explorer):
     assert f"{surface.iloc[-1, -1]:.3f}" in page.inner_text("#point")
     page.select_option("#name", "other")
     assert page.inner_text("#confidence_out") == "60 %"
-    assert page.evaluate("document.getElementById('figure').data.at(-1).marker.symbol") == "star"
+    assert (
+        page.evaluate("document.getElementById('figure').data.at(-1).marker.symbol")
+        == "star"
+    )
 
 
 @pytest.mark.parametrize("width", [400, 1400])

@@ -35,20 +35,31 @@ print(json.dumps(fc.samples.tolist()))
 def fit():
     """A likelihood and a discrepancy from outside, and a random effect of a column."""
     kinds = {"likelihood": "plugin:SkewNormal", "discrepancy": "plugin:DataWalk"}
-    spec, rng = make_spec("chinchilla", effects=["lab"], **kinds), np.random.default_rng(0)
+    spec, rng = (
+        make_spec("chinchilla", effects=["lab"], **kinds),
+        np.random.default_rng(0),
+    )
     table = bl.from_frame(small().frame.assign(lab=["a", "b", "c", "d"] * 5))
     at, size = spec.law.reference_point(table.frame), (2, 50)
     true = spec.law.without_discrepancy.to_reference(CHINCHILLA, at) | {"sigma": 0.003}
     true |= {"tau_lab": 0.002, "skew": 0.5, "step_0": 0.0, "step_1": 0.0}
-    values = {n: v + 0.01 * max(abs(v), 0.1) * rng.standard_normal(size) for n, v in true.items()}
+    values = {
+        n: v + 0.01 * max(abs(v), 0.1) * rng.standard_normal(size)
+        for n, v in true.items()
+    }
     draws = {name: (("chain", "draw"), np.abs(v)) for name, v in values.items()}
-    draws["lab_effect"] = ("chain", "draw", "lab"), 0.002 * rng.standard_normal((*size, 4))
+    draws["lab_effect"] = (
+        ("chain", "draw", "lab"),
+        0.002 * rng.standard_normal((*size, 4)),
+    )
     draws = xr.Dataset(draws, {"lab": ["a", "b", "c", "d"]})
     usable = saved("unconverged").accepted(unconverged=True, beyond_evidence=True)
     return replace(usable, spec=spec, table=table, at=at, draws=draws)
 
 
-def test_kinds_from_outside_are_saved_loaded_forecast_and_planned(fit, tmp_path, monkeypatch):
+def test_kinds_from_outside_are_saved_loaded_forecast_and_planned(
+    fit, tmp_path, monkeypatch
+):
     path = tmp_path / "fit.nc"
     fit.save(path)
     ahead = bl.grid(params=[1e9, 3e9], tokens=[1e10, 1e12]).assign(lab=["a", "b"] * 2)
@@ -61,13 +72,22 @@ def test_kinds_from_outside_are_saved_loaded_forecast_and_planned(fit, tmp_path,
     )  # fmt: skip
     assert json.loads(done.stdout) == forecast.samples.tolist()
     source = replace(fit, draws=fit.draws.assign(L_ref=1.01 * fit.draws["L_ref"]))
-    limits = {"max_loss": float(forecast.median.max()), "max_forgetting": 1.0, "baseline": 3.0}
+    limits = {
+        "max_loss": float(forecast.median.max()),
+        "max_forgetting": 1.0,
+        "baseline": 3.0,
+    }
     asked = {"params": 1e9, "replay": [1.0], "confidence": 0.5, **limits}
     plan = bl.plan(target=fit, source=source, **asked)
     assert plan.status == "feasible"
     assert np.isfinite(bl.loo(fit).elpd)
     monkeypatch.delitem(sys.modules, "plugin")
-    refused(bl.FileError, r"plugin:DataWalk' is not of .*: import plugin first", bl.load, path)
+    refused(
+        bl.FileError,
+        r"plugin:DataWalk' is not of .*: import plugin first",
+        bl.load,
+        path,
+    )
     assert "plugin" not in sys.modules  # a file imports no module
 
 
@@ -91,7 +111,9 @@ def test_steps_beyond_the_rows_are_drawn_once_and_reach_the_forecast(fit):
     assert {"step_2", "step_5"} <= drawn
     np.testing.assert_array_equal(fit.latent(far), fit.latent(far))
     fixed = q | {name: 0 * q[name] for name in drawn}
-    narrow = extended.loss(extended.amounts(fixed, fit.at), extended.covariates(far), fit.at)
+    narrow = extended.loss(
+        extended.amounts(fixed, fit.at), extended.covariates(far), fit.at
+    )
     assert (np.log(fit.latent(far)) - np.log(narrow)).std() > 0.005
 
 
@@ -107,20 +129,32 @@ class Rounded(Normal):
 
 def test_specs_come_back_from_a_file_or_say_what_it_cannot_hold(tmp_path):
     fit, law = saved("unconverged"), bl.load_law("chinchilla")
-    alpha = replace(law.by_symbol["alpha"], prior=Prior("LogNormal", median=0.5, sigma=0.1))
+    alpha = replace(
+        law.by_symbol["alpha"], prior=Prior("LogNormal", median=0.5, sigma=0.1)
+    )
     other = replace(law, by_symbol=law.by_symbol | {"alpha": alpha})
     laws = [law, replace(law, terms=law.terms[::-1]), other]
     specs = [make_spec(each) for each in [*laws, replace(law, token_unit=1e9)]]
-    assert len({spec.identity for spec in specs}) == len({s.law.identity for s in specs}) == 4
+    assert (
+        len({spec.identity for spec in specs})
+        == len({s.law.identity for s in specs})
+        == 4
+    )
     rounded = Rounded((1.5, ("a", 2)), {"b": (1, -np.inf), "c": None})
     for spec in [*specs, replace(fit.spec, likelihood=rounded)]:
         replace(fit, spec=spec).save(tmp_path / "fit.nc")
         back = bl.load(tmp_path / "fit.nc").spec
-        assert (back, back.identity, back.likelihood) == (spec, spec.identity, spec.likelihood)
+        assert (back, back.identity, back.likelihood) == (
+            spec,
+            spec.identity,
+            spec.likelihood,
+        )
     (tmp_path / "fit.nc").unlink()
     for value in ([1.0], {1: "a"}, plugin.DataWalk(), np.nan):
         spec = replace(fit.spec, likelihood=Rounded(spread=value))
-        with pytest.raises(bl.LawError, match=r"Rounded': a file cannot hold its field 'sp"):
+        with pytest.raises(
+            bl.LawError, match=r"Rounded': a file cannot hold its field 'sp"
+        ):
             replace(fit, spec=spec).save(tmp_path / "fit.nc")
     assert not list(tmp_path.iterdir())
     # Fitted again with another discrepancy, a law is taken as written.
@@ -132,4 +166,7 @@ def test_a_levels_own_prior_is_used_unless_the_law_file_states_one(monkeypatch):
     own = Level("run", "run", prior=Prior("LogNormal", median=0.01, sigma=0.1))
     monkeypatch.setitem(GROUP_LEVELS, "run", own)
     assert make_spec("form1", effects=["run"]).priors["tau_run"] == own.prior
-    assert make_spec("form1", effects=["lab"], priors="flat").priors["tau_lab"] == RUN.prior
+    assert (
+        make_spec("form1", effects=["lab"], priors="flat").priors["tau_lab"]
+        == RUN.prior
+    )

@@ -29,9 +29,13 @@ def figures():
     """Functions that draw the recorded figures, by name."""
     plots, train = bl.plots, delphi().query("scale <= 3e20")
     test = delphi().query("scale >= 1e21")
-    fit, stages = (saved(name).accepted(unconverged=True) for name in (SHORT, "world_form3"))
+    fit, stages = (
+        saved(name).accepted(unconverged=True) for name in (SHORT, "world_form3")
+    )
     fc = fit.forecast(test)
-    late = bl.paper_world().table("french", seed=0).query("ptpp == 279 and params > 1e9")
+    late = (
+        bl.paper_world().table("french", seed=0).query("ptpp == 279 and params > 1e9")
+    )
     design = {"params": [2.41e8, 8.1e9], "replay": [0.1, 0.5], "tokens": [3e9, 3e10]}
     # A backtest of two models, and a plan of round numbers, whatever the planner finds.
     rows = fc.to_frame((0.9,)).assign(cut=1e20, model="walk")
@@ -43,17 +47,29 @@ def figures():
     found = plan()
     medians = replace(found.deterministic, atpp=11.0, replay=0.45, p_both=0.2)
     error = {"atpp": 0.1, "replay": 0.001, "atpp_90": (32.0, 39.0), "ess": 1000.0}
-    chosen = {"atpp": 35.0, "replay": 0.9, "tokens": 2.8e11, "flops": 1.4e22, "p_both": 0.9}
+    chosen = {
+        "atpp": 35.0,
+        "replay": 0.9,
+        "tokens": 2.8e11,
+        "flops": 1.4e22,
+        "p_both": 0.9,
+    }
     chosen |= {"error": error, "held_out": 0.9}
-    planned = replace(found, deterministic=medians, status="feasible", best=None, **chosen)
+    planned = replace(
+        found, deterministic=medians, status="feasible", best=None, **chosen
+    )
     return {
         "forecast": lambda: plots.forecast(fit, test),
-        "forecast, stages": lambda: plots.forecast(stages, bl.grid(**design, ptpp=[31, 279])),
+        "forecast, stages": lambda: plots.forecast(
+            stages, bl.grid(**design, ptpp=[31, 279])
+        ),
         "forecast, point fit": lambda: plots.forecast(point_fit(), late),
         "in_sample": lambda: plots.in_sample(stages),
         "overview": lambda: plots.overview(fit, test),
         "compute_optimal": lambda: plots.compute_optimal(fit, [1e20, 1e21]),
-        "compute_optimal, drift": lambda: plots.compute_optimal(fit, [1e20, 1e21], drift=True),
+        "compute_optimal, drift": lambda: plots.compute_optimal(
+            fit, [1e20, 1e21], drift=True
+        ),
         "observed": lambda: plots.observed(fc),
         "coverage": lambda: plots.coverage(fc),
         "residuals": lambda: plots.residuals(fc, fit.forecast(train)),
@@ -115,7 +131,9 @@ def test_what_cannot_be_drawn_raises():
 @pytest.mark.parametrize("span", [1.0, 1.3, 2.0, 3.5, 8.0, 40.0, 250.0, 3e3, 1e6])
 def test_tick_labels_do_not_overlap(span):
     figure, panels = axes(4)
-    for ax, start, number in zip(panels, (2.3e4, 1.7e8, 9.9e8, 3.3e10), (30, 5, 2, 1), strict=True):
+    for ax, start, number in zip(
+        panels, (2.3e4, 1.7e8, 9.9e8, 3.3e10), (30, 5, 2, 1), strict=True
+    ):
         log_axis(ax, np.geomspace(start, start * span, number), "tokens")
     figure.draw_without_rendering()
     for ax in panels:
@@ -141,7 +159,9 @@ def test_sizes_that_are_nearly_equal_share_a_panel_and_of_many_runs_some_are_dra
     assert not any(ax.patches for ax in panels)  # nothing is extrapolated
     many = grid(params=np.geomspace(1e8, 1e9, 30), tokens=[1e9, 1e10])
     table = from_frame(small().frame.merge(many, how="outer").fillna({"loss": 3.0}))
-    figure = plots.overview(replace(saved("plain"), table=table), grid(params=1e9, tokens=2e11))
+    figure = plots.overview(
+        replace(saved("plain"), table=table), grid(params=1e9, tokens=2e11)
+    )
     assert "law (median)" in labels(figure)
 
 
@@ -153,13 +173,19 @@ def test_an_overview_says_in_what_runs_of_one_size_differ_and_leads_to_a_single_
         "Runs of one size differ in replay and PTPP; forecast: r 0.3, PTPP 279"
     )
     median = float(fit.forecast(run).median[0])
-    ends = [line.get_xydata()[-1] for line in figure.axes[1].lines if len(line.get_xdata()) > 2]
+    ends = [
+        line.get_xydata()[-1]
+        for line in figure.axes[1].lines
+        if len(line.get_xdata()) > 2
+    ]
     assert any(np.allclose(end, [1e10, median], rtol=1e-3) for end in ends)
 
 
 def test_an_overview_draws_fitted_rows_as_fitted_runs():
     fit = saved("plain")
-    new = bl.simulate("chinchilla", CHINCHILLA, grid(params=6e9, tokens=[1e11, 2e11]), sigma=0.002)
+    new = bl.simulate(
+        "chinchilla", CHINCHILLA, grid(params=6e9, tokens=[1e11, 2e11]), sigma=0.002
+    )
     both = from_frame(pd.concat([fit.table.frame, new.frame], ignore_index=True))
     shown = [
         [line.get_xdata().tolist() for line in plots.overview(fit, rows).axes[1].lines]
@@ -186,7 +212,9 @@ def bars(figure):
 
 def test_bars_are_the_range_of_a_point_fit_that_is_not_unique():
     fit = point_fit()
-    late = bl.paper_world().table("french", seed=0).query("ptpp == 279 and params < 1e9")
+    late = (
+        bl.paper_world().table("french", seed=0).query("ptpp == 279 and params < 1e9")
+    )
     figure, wanted = plots.forecast(fit, late), fit.forecast(late)
     assert not wanted["unique"].any()
     columns = wanted[["tokens", "lowest", "highest"]]
@@ -208,11 +236,18 @@ def test_a_panel_is_grey_where_all_lines_are_extrapolations_and_else_these_are_t
     for replay, thin in (([0.3], 0), ([0.3, 0.9], 1)):
         rows = grid(**design, replay=replay)
         (ax,) = (figure := plots.forecast(fit, rows)).axes
-        beyond = bl.locate(fit.table, rows, fit.law.columns)["position"] == "extrapolation"
-        shaded = [patch.get_extents().transformed(ax.transData.inverted()) for patch in ax.patches]
+        beyond = (
+            bl.locate(fit.table, rows, fit.law.columns)["position"] == "extrapolation"
+        )
+        shaded = [
+            patch.get_extents().transformed(ax.transData.inverted())
+            for patch in ax.patches
+        ]
         (grey,) = shaded
         far, near = rows["tokens"].max(), rows["tokens"].min()
         assert grey.x0 < far < grey.x1
         assert grey.x0 > near
-        assert beyond.to_numpy().sum() == len(replay) + thin  # at 60B, and r = .9 everywhere
+        assert (
+            beyond.to_numpy().sum() == len(replay) + thin
+        )  # at 60B, and r = .9 everywhere
         assert ("thin line: extrapolation" in labels(figure)) == bool(thin)

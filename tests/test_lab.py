@@ -37,7 +37,9 @@ def text(tmp_path_factory):
         rng = np.random.default_rng(seed)
         words = ["".join(rng.choice(list("abcdefgh"), 4)) for _ in range(50)]
         for part, count in (("train", 4000), ("heldout", 500)):
-            (folder / f"{domain}.{part}.bin").write_text(" ".join(rng.choice(words, count)))
+            (folder / f"{domain}.{part}.bin").write_text(
+                " ".join(rng.choice(words, count))
+            )
     return folder
 
 
@@ -58,7 +60,10 @@ def command(text, work, *arguments):
 
 @trains
 def test_every_point_is_measured_once_and_one_run_agrees(text, measured, tmp_path):
-    before, rows = (measured / "rows.csv").read_bytes(), pd.read_csv(measured / "rows.csv")
+    before, rows = (
+        (measured / "rows.csv").read_bytes(),
+        pd.read_csv(measured / "rows.csv"),
+    )
     bases = len(TINY.stages) * 2
     assert len(rows) == bases + bases * len(TINY.replays) * len(TINY.atpps) * 2
     assert not rows.duplicated(KEY).any()
@@ -73,7 +78,9 @@ def test_every_point_is_measured_once_and_one_run_agrees(text, measured, tmp_pat
     assert losses["french"] == pytest.approx(same.french.item(), abs=1e-5)
     here = lab.Lab(TINY, measured, text)
     units = [lab.Unit("tiny", 0, 2, 0.25, order) for order in (0, 1, 2)]
-    assert len({here.one(unit, 1)["french"] for unit in units}) == 3  # orders of the text
+    assert (
+        len({here.one(unit, 1)["french"] for unit in units}) == 3
+    )  # orders of the text
     tables.assemble(measured / "rows.csv", tmp_path, TINY.domains)
     table = tables.read(tmp_path, TINY.domains)
     assert list(table.columns) == tables.COLUMNS
@@ -82,7 +89,9 @@ def test_every_point_is_measured_once_and_one_run_agrees(text, measured, tmp_pat
 
 
 @trains
-def test_a_kill_in_the_middle_of_a_line_loses_and_repeats_nothing(text, measured, tmp_path):
+def test_a_kill_in_the_middle_of_a_line_loses_and_repeats_nothing(
+    text, measured, tmp_path
+):
     here = lab.Lab(TINY, tmp_path, text)
     here.ledger.mend()
     for unit in TINY.units():
@@ -92,8 +101,12 @@ def test_a_kill_in_the_middle_of_a_line_loses_and_repeats_nothing(text, measured
     here.ledger.mend()
     for unit in TINY.units():
         here.do(unit)
-    again, once = (pd.read_csv(w / "rows.csv").sort_values(KEY) for w in (tmp_path, measured))
-    pd.testing.assert_frame_equal(again.reset_index(drop=True), once.reset_index(drop=True))
+    again, once = (
+        pd.read_csv(w / "rows.csv").sort_values(KEY) for w in (tmp_path, measured)
+    )
+    pd.testing.assert_frame_equal(
+        again.reset_index(drop=True), once.reset_index(drop=True)
+    )
 
 
 @trains
@@ -101,11 +114,17 @@ def test_every_prefix_of_a_stream_holds_the_replay_share():
     text = [np.full(1000, domain, np.uint8) for domain in (0, 1)]
     for replay in (0.1, 0.25, 0.5, 1.0):
         stream = train.Stream(text, replay, (0,), context=9, batch=4)
-        source = np.concatenate([(stream[step][:, 0] == 0).numpy() for step in range(50)])
+        source = np.concatenate(
+            [(stream[step][:, 0] == 0).numpy() for step in range(50)]
+        )
         share = np.cumsum(source) - replay * np.arange(1, 201)
         assert (np.abs(share) < 1).all()
     french, code = lab.RECIPES["tinycpt"], lab.RECIPES["tinycode"]
-    assert (french.target, code.target, french.sizes) == ("french", "python", code.sizes)
+    assert (french.target, code.target, french.sizes) == (
+        "french",
+        "python",
+        code.sizes,
+    )
     assert [code.params(name) for name in code.sizes] == [21624, 42804, 81796, 147816]
 
 
@@ -113,8 +132,17 @@ def test_text_from_html_roff_and_python(tmp_path):
     page = "<head><title>no</title></head><p>Caf&eacute;<b> noir</b></p><script>no</script>"
     assert corpus.from_html(page).split() == ["Café", "noir"]
     page = '.\\" no\n.TH no\n.SH NOM\n.BR open (2)\n\\fIfichier\\fP \\- «\\ ici\\ »'
-    assert corpus.from_roff(page).splitlines() == ["NOM", "open(2)", "fichier - « ici »"]
-    for name in ("a/code.py", "a/tests/code.py", "a/test_code.py", "a/encodings/code.py"):
+    assert corpus.from_roff(page).splitlines() == [
+        "NOM",
+        "open(2)",
+        "fichier - « ici »",
+    ]
+    for name in (
+        "a/code.py",
+        "a/tests/code.py",
+        "a/test_code.py",
+        "a/encodings/code.py",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("def f(a):\n    return a  +  1  \n" * 10)
     (page,) = corpus.modules(tmp_path)
@@ -123,7 +151,9 @@ def test_text_from_html_roff_and_python(tmp_path):
 
 
 def test_long_lines_of_the_held_out_text_are_not_in_the_training_text():
-    lines = [f"line {i}: long enough to be looked for in the other part" for i in range(900)]
+    lines = [
+        f"line {i}: long enough to be looked for in the other part" for i in range(900)
+    ]
     shared = "this notice stands in every document of the collection"
     texts = ("\n".join([shared, *lines[i : i + 9]]) for i in range(0, 891, 6))
     parts = {name: set(data.split(b"\n")) for name, data in corpus.split(texts).items()}

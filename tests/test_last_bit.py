@@ -30,7 +30,9 @@ def moved(name):
     return replace(
         fit,
         draws=fit.draws.map(
-            lambda v: v.copy(data=np.nextafter(v, rng.choice([-np.inf, np.inf], v.shape)))
+            lambda v: v.copy(
+                data=np.nextafter(v, rng.choice([-np.inf, np.inf], v.shape))
+            )
         ),
     )
 

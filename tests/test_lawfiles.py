@@ -28,7 +28,9 @@ MINE = CHINCHILLA.replace("-alpha*log(N)", "-alpha*log(N) - mu*log(P)") + (
 
 def test_a_users_law_by_path(tmp_path):
     path = tmp_path / "modèle.toml"
-    path.write_text(MINE.replace("token_unit = 1.0", "token_unit = 1e9"), encoding="utf-8")
+    path.write_text(
+        MINE.replace("token_unit = 1.0", "token_unit = 1e9"), encoding="utf-8"
+    )
     law = load_law(path)
     assert (law.name, law.token_unit) == ("modèle", 1e9)
     assert law.parameters == ("E", "A", "alpha", "mu", "B", "beta")
@@ -42,7 +44,9 @@ def test_a_users_law_by_path(tmp_path):
     assert load_law(law) is law
 
 
-@pytest.mark.parametrize("path", sorted(models_dir().glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted(models_dir().glob("*.toml")), ids=lambda path: path.stem
+)
 def test_a_stored_law_comes_back(path):
     law = load_law(path)
     assert restored_law(stored_law(law)) == law == load_law(path.stem)
@@ -54,9 +58,16 @@ def test_the_law_of_routed_models_fits_their_table():
     folder = DATA / "routing_moe"
     where = "router in ['Dense', 'S-Base'] and k == 1 and routing_frequency == .5"
     ratio = {"ratio": "params_total / params"}
-    table = read_table(folder / "final.csv", columns=ratio, where=f"{where} and step == 249000")
-    for law, least, most in (("chinchilla", 0.05, 0.2), (folder / "routed.toml", 0, 0.01)):
-        fitted = fit_huber(law, table, starts=200, polish=8).forecast(table)["prediction"]
+    table = read_table(
+        folder / "final.csv", columns=ratio, where=f"{where} and step == 249000"
+    )
+    for law, least, most in (
+        ("chinchilla", 0.05, 0.2),
+        (folder / "routed.toml", 0, 0.01),
+    ):
+        fitted = fit_huber(law, table, starts=200, polish=8).forecast(table)[
+            "prediction"
+        ]
         assert least < np.sqrt(np.mean(np.log(fitted / table.loss) ** 2)) < most
 
 
@@ -65,20 +76,33 @@ def test_a_law_declares_covariates():
     law = parse_law(EXPERTS, "experts")
     assert law.columns == ("params", "tokens", "dropout", "experts")
     assert restored_law(stored_law(law)) == law
-    assert (law.about["experts"].label, law.about["dropout"].logged) == ("experts per layer", False)
+    assert (law.about["experts"].label, law.about["dropout"].logged) == (
+        "experts per layer",
+        False,
+    )
     frame, truth = routed().frame, EXPERTS_TRUTH
     N, D, z, X = (frame[c].to_numpy() for c in law.columns)
     by_hand = 1.8 + 400 / N**0.34 + 900 * np.exp(z) / D**0.36 + 0.3 / X**0.4
-    np.testing.assert_allclose(law.loss(truth, law.covariates(frame)), by_hand, rtol=1e-12)
+    np.testing.assert_allclose(
+        law.loss(truth, law.covariates(frame)), by_hand, rtol=1e-12
+    )
     MathTextParser("agg").parse(f"${law.latex()}$")
     assert r"\mathrm{experts}^{\xi}" in law.latex()
     fitted = fit_huber(law, routed(), starts=200, polish=8)
-    assert all(np.isclose(fitted.parameters[n], truth[n], rtol=0.2) for n in ("beta", "rise", "xi"))
+    assert all(
+        np.isclose(fitted.parameters[n], truth[n], rtol=0.2)
+        for n in ("beta", "rise", "xi")
+    )
     assert fitted.law.point(fitted.at)["dropout"] == pytest.approx(0.2)
     ahead = bl.grid(params=1e9, tokens=1e10, experts=[1, 640], dropout=[0.4, 0.6])
     located = bl.locate(routed(), ahead, law.about)
     assert located["beyond_experts"].round(6).tolist() == [0, 0, 1, 1]
-    assert located["beyond_dropout"].round(6).tolist() == [0, 0.5, 0, 0.5]  # of its range
+    assert located["beyond_dropout"].round(6).tolist() == [
+        0,
+        0.5,
+        0,
+        0.5,
+    ]  # of its range
     level, words = bl.tables.hull.evidence(located, law.about, refuse=True)
     assert level == "no evidence"
     assert "1 decades of experts (bands were never tested)" in words
@@ -88,7 +112,10 @@ def test_a_law_declares_covariates():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"experts": 0}, r"column 'experts' is not positive; experts has a logarithm; write log"),
+        (
+            {"experts": 0},
+            r"column 'experts' is not positive; experts has a logarithm; write log",
+        ),
         ({"experts": "many"}, "column 'experts' is not a number"),
         ({"dropout": np.nan}, "column 'dropout' is missing"),
         ({"dropout": np.inf}, "column 'dropout' is infinite"),
@@ -98,31 +125,52 @@ def test_columns_of_declared_covariates_are_checked(change, says):
     law, frame = parse_law(EXPERTS, "experts"), routed().frame
     for use in (lambda rows: fit_huber(law, bl.from_frame(rows)), law.covariates):
         refused(bl.TableError, says, use, frame.assign(**change))
-    with pytest.raises(bl.TableError, match=r"column 'dropout' \(for B of experts\) is missing"):
+    with pytest.raises(
+        bl.TableError, match=r"column 'dropout' \(for B of experts\) is missing"
+    ):
         fit_huber(law, bl.from_frame(frame.drop(columns="dropout")))
 
 
 def test_bounds_as_published():
     """They are those of the Huber fit, and do not change the model."""
     law = load_law("form3")
-    published = {name: row.published for name, row in law.by_symbol.items() if row.published}
-    assert (law.by_symbol["lambda_"].bounds, published) == ((0, 1), {"lambda_": (0, np.inf)})
+    published = {
+        name: row.published for name, row in law.by_symbol.items() if row.published
+    }
+    assert (law.by_symbol["lambda_"].bounds, published) == (
+        (0, 1),
+        {"lambda_": (0, np.inf)},
+    )
     other = replace(law.by_symbol["lambda_"], published=None)
-    assert replace(law, by_symbol=law.by_symbol | {"lambda_": other}).identity == law.identity
+    assert (
+        replace(law, by_symbol=law.by_symbol | {"lambda_": other}).identity
+        == law.identity
+    )
 
 
 @pytest.mark.parametrize(
     ("law", "error", "says"),
     [
-        ("from3", LawError, "unknown law 'from3'; did you mean 'form3'.*dcpt, forgetting, form1"),
+        (
+            "from3",
+            LawError,
+            "unknown law 'from3'; did you mean 'form3'.*dcpt, forgetting, form1",
+        ),
         (".", LawError, "unknown law .*path of a TOML file"),
         (
             "kaplan",
             LawError,
             r"^unknown law 'kaplan': .* not shipped; .* is 'chinchilla'\. Or give",
         ),
-        ("Hoffmann2022", LawError, r"'Hoffmann2022': the law of .*, is 'chinchilla'\. Or give"),
-        *((n, FileError, r"absent(.toml)?: no such file") for n in ("absent.toml", Path("absent"))),
+        (
+            "Hoffmann2022",
+            LawError,
+            r"'Hoffmann2022': the law of .*, is 'chinchilla'\. Or give",
+        ),
+        *(
+            (n, FileError, r"absent(.toml)?: no such file")
+            for n in ("absent.toml", Path("absent"))
+        ),
         ("models/absent", FileError, "absent: no such file"),
     ],
 )
@@ -135,10 +183,22 @@ N_PRIOR = "LogNormal(median=0.28, sigma=0.45)"
 NOT_FINITE = ("/0", "*1e400", "**9**9**9", "+log(0-1)")
 ALWAYS_ZERO = ("/(log(D)-log(D))", "*log(log(N)-log(N))")
 BAD = [
-    ("token_unit", "token_unt", "unknown key 'token_unt'; did you mean 'token_unit'.*Valid"),
+    (
+        "token_unit",
+        "token_unt",
+        "unknown key 'token_unt'; did you mean 'token_unit'.*Valid",
+    ),
     ('coefficient = "A"', 'coeficient = "A"', "did you mean 'coefficient'"),
-    ('slope = "slope_D"\n', "", 'term 2: key "slope" is missing; keys: coefficient, slope, log'),
-    ("alpha*log(N)", "alpha*lg(N)", "term 1: .*function 'lg'; did you mean 'log'.*exp,"),
+    (
+        'slope = "slope_D"\n',
+        "",
+        'term 2: key "slope" is missing; keys: coefficient, slope, log',
+    ),
+    (
+        "alpha*log(N)",
+        "alpha*lg(N)",
+        "term 1: .*function 'lg'; did you mean 'log'.*exp,",
+    ),
     ("alpha*log(N)", "alpha*log(N, D)", "term 1: .*: log takes 1 argument, not 2"),
     ("alpha*log(N)", "alpha*log(N", "cannot read log = '-alpha.log.N'"),
     ("alpha*log(N)", "alpha*log(N)[0]", "cannot read 'log.N..0.'; a formula has"),
@@ -146,22 +206,45 @@ BAD = [
     ("alpha*log(N)", "2*log(N)", "has no parameter; a term has one"),
     ('alpha*log(N)"', 'alpha*log(N)"\nalong = "D"', "unknown covariate 'D'.* Valid: N"),
     ('alpha*log(N)"', 'alpha*log(N)"\nexponent = "alhpa"', "did you mean 'alpha'"),
-    ('alpha*log(N)"', 'alpha*log(N)"\ngate = "depth rate"', r"is not alpha\*\(1 - depth\*sigm"),
+    (
+        'alpha*log(N)"',
+        'alpha*log(N)"\ngate = "depth rate"',
+        r"is not alpha\*\(1 - depth\*sigm",
+    ),
     (
         "alpha*log(N)",
         "alpha*log(N) + mu*log(D)",
         "no prior for 'mu'; .*P, r, s are .*.covariates.mu.",
     ),
-    ('alpha*log(N)"', 'alpha*log(N) + beta"\nexponent = "beta"', "slope along N does not"),
+    (
+        'alpha*log(N)"',
+        'alpha*log(N) + beta"\nexponent = "beta"',
+        "slope along N does not",
+    ),
     *(("log(N)", f"log(N){bad}", "a number in it is not finite") for bad in NOT_FINITE),
-    *(("log(N)", f"log(N){bad}", "finite for no N, D, r, P and param") for bad in ALWAYS_ZERO),
+    *(
+        ("log(N)", f"log(N){bad}", "finite for no N, D, r, P and param")
+        for bad in ALWAYS_ZERO
+    ),
     ("log(N)", "log(N)" + "+0*N" * 30_000, "too many operations; write fewer"),
     ('"-alpha*log(N)"', "3", "log = 3 is not text"),
-    ("[priors]", "[typical]\nalpha = 'x'\n[priors]", "typical.: alpha = 'x' is not a number"),
+    (
+        "[priors]",
+        "[typical]\nalpha = 'x'\n[priors]",
+        "typical.: alpha = 'x' is not a number",
+    ),
     ("[priors]", "[typical]\nalhpa = 3\n[priors]", "unknown parameter 'alhpa'"),
-    ('alpha = "Log', 'alhpa = "Log', "unknown prior 'alhpa'; did you mean 'alpha'.*slope_D"),
+    (
+        'alpha = "Log',
+        'alhpa = "Log',
+        "unknown prior 'alhpa'; did you mean 'alpha'.*slope_D",
+    ),
     (f'alpha = "{N_PRIOR}"', "", "no prior for 'alpha'"),
-    ("LogNormal(median=0.28", "LogNrmal(median=0.28", "did you mean 'LogNormal'.*HalfNormal"),
+    (
+        "LogNormal(median=0.28",
+        "LogNrmal(median=0.28",
+        "did you mean 'LogNormal'.*HalfNormal",
+    ),
     (f'"{N_PRIOR}"', "3", "alpha: cannot read the prior 3"),
     (
         N_PRIOR,
@@ -196,7 +279,10 @@ BAD = [
     # A symbol has one meaning.
     ('slope = "slope_D"', 'slope = "slope_N"', "'slope_N' has two meanings"),
     ('coefficient = "B"', 'coefficient = "A"', "'A' has two meanings"),
-    *(("-beta*log", f"-{n}*log", f"'{n}' has two meanings") for n in ("E", "sigma", "A")),
+    *(
+        ("-beta*log", f"-{n}*log", f"'{n}' has two meanings")
+        for n in ("E", "sigma", "A")
+    ),
 ]
 
 
@@ -228,9 +314,15 @@ EPSILONS = MINE.replace("log(P)", "log(r + 1e-5)").replace("log(D)", "log(r + 1e
             ROOT.replace("\nalpha = ", "\nalpha_ref = ").encode(),
             "term 1: the local exponent is not linear in alpha",
         ),
-        (SHARED.encode(), "alpha stands in several terms and does not lead all of them"),
+        (
+            SHARED.encode(),
+            "alpha stands in several terms and does not lead all of them",
+        ),
         (EPSILONS.encode(), "several numbers; a law has one"),
-        (SKALING.replace("-beta*log", "-kappa*log").encode(), "'kappa' has two meanings"),
+        (
+            SKALING.replace("-beta*log", "-kappa*log").encode(),
+            "'kappa' has two meanings",
+        ),
     ],
 )
 def test_files_that_are_no_laws(tmp_path, content, says):
@@ -283,22 +375,37 @@ def test_priors_are_the_distributions_they_name():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("LogNrmal(sigma=1)", "unknown distribution 'LogNrmal'; did you mean 'LogNormal'.*Gamma"),
+        (
+            "LogNrmal(sigma=1)",
+            "unknown distribution 'LogNrmal'; did you mean 'LogNormal'.*Gamma",
+        ),
         ("Normal(mean=1)", "unknown Normal argument 'mean'.*Valid: mu, sigma"),
-        *((t, "cannot read the prior") for t in ("Normal(0, 1)", "Normal(mu='a')", "", "Normal(")),
+        *(
+            (t, "cannot read the prior")
+            for t in ("Normal(0, 1)", "Normal(mu='a')", "", "Normal(")
+        ),
         ("Normal(mu=__import__('os').getpid())", "cannot read the prior"),
         (3, "cannot read the prior 3"),
         ("Normal(mu=0, sigma=-1)", "sigma must be finite, and a scale positive"),
         ("LogNormal(median=-1, sigma=1)", "median must be finite"),
         ("LogNormal(median=1e999, sigma=1)", "median must be finite"),
-        ("Beta(mu=0.5, sigma=0.6)", r"mu must lie below 1, and sigma\^2 below mu \(1 - mu\)"),
+        (
+            "Beta(mu=0.5, sigma=0.6)",
+            r"mu must lie below 1, and sigma\^2 below mu \(1 - mu\)",
+        ),
         ("Beta(mu=1.5, sigma=0.1)", "mu must lie below 1"),
         ("Gamma(alpha=1)", "Gamma needs alpha and beta or mu and sigma"),
         ("Uniform(lower=3, upper=1)", "lower must be below upper"),
-        ("LogNormal(mu=-1, median=0.4, sigma=1)", "sigma=1.: give mu or median, not both"),
+        (
+            "LogNormal(mu=-1, median=0.4, sigma=1)",
+            "sigma=1.: give mu or median, not both",
+        ),
         ("Gamma(alpha=2, beta=1, mu=3)", "give alpha and beta or mu, not both"),
         ("Exponential(lam=4, scale=4)", "give lam or scale, not both"),
-        ("Normal(mu=0, mu=1, sigma=1)", r"Normal\(mu=0, mu=1, sigma=1\): mu is there twice"),
+        (
+            "Normal(mu=0, mu=1, sigma=1)",
+            r"Normal\(mu=0, mu=1, sigma=1\): mu is there twice",
+        ),
     ],
 )
 def test_bad_priors(text, says):
@@ -307,9 +414,13 @@ def test_bad_priors(text, says):
 
 def test_a_prior_is_that_of_its_text_or_keywords():
     prior = Prior("LogNormal", median=0.33, sigma=0.2)
-    assert prior == Prior.parse("LogNormal(median=0.33, sigma=0.2)") == eval(repr(prior))
+    assert (
+        prior == Prior.parse("LogNormal(median=0.33, sigma=0.2)") == eval(repr(prior))
+    )
     assert hash(prior) == hash(Prior.parse(str(prior)))
-    with pytest.raises(LawError, match="unknown LogNormal argument 'sgima'; did you mean 'sigma'"):
+    with pytest.raises(
+        LawError, match="unknown LogNormal argument 'sgima'; did you mean 'sigma'"
+    ):
         Prior("LogNormal", median=0.33, sgima=0.2)
     near = [Prior("Uniform", lower=0.0, upper=upper) for upper in (1e6 + 1, 1e6 + 2)]
     assert str(near[0]) != str(near[1])
@@ -325,17 +436,29 @@ def test_priors_by_mapping_text_file_and_flat(tmp_path):
     spec = make_spec("form3")
     priors, bounds = spec.priors, spec.law.prior_bounds
     assert override(priors, "default", bounds) == dict(priors)
-    given = {"eta": "LogNormal(median=0.5, sigma=0.1)", "zeta": Prior.parse("Normal(sigma=2)")}
+    given = {
+        "eta": "LogNormal(median=0.5, sigma=0.1)",
+        "zeta": Prior.parse("Normal(sigma=2)"),
+    }
     merged = override(priors, given, bounds)
     assert (str(merged["eta"]), merged["zeta"]) == (given["eta"], given["zeta"])
     assert {n for n in priors if merged[n] != priors[n]} == {"eta", "zeta"}
     path = tmp_path / "prïors.toml"
-    for text in ("eta = 'HalfNormal(sigma=1)'", "[priors]\neta = 'HalfNormal(sigma=1)'"):
+    for text in (
+        "eta = 'HalfNormal(sigma=1)'",
+        "[priors]\neta = 'HalfNormal(sigma=1)'",
+    ):
         path.write_text(text, encoding="utf-8")
         for file in (path, str(path)):
-            assert override(priors, file, bounds)["eta"] == Prior.parse("HalfNormal(sigma=1)")
+            assert override(priors, file, bounds)["eta"] == Prior.parse(
+                "HalfNormal(sigma=1)"
+            )
     flat = override(priors, "flat", bounds)
-    assert [flat[n].name for n in ("zeta", "eta", "E")] == ["Flat", "HalfFlat", "HalfFlat"]
+    assert [flat[n].name for n in ("zeta", "eta", "E")] == [
+        "Flat",
+        "HalfFlat",
+        "HalfFlat",
+    ]
     assert str(flat["lambda_"]) == "Uniform(lower=0, upper=1)"
     assert flat["sigma"] == priors["sigma"]
 
@@ -346,7 +469,10 @@ E_PRIOR = "LogNormal(median=1.2, sigma=0.6)"
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"etta": "HalfNormal(sigma=1)"}, "unknown prior 'etta'; did you mean 'eta'.*slope_N"),
+        (
+            {"etta": "HalfNormal(sigma=1)"},
+            "unknown prior 'etta'; did you mean 'eta'.*slope_N",
+        ),
         ({"eta": "Normal(sigma=1)"}, r"prior of 'eta'.*reaches outside \[0, inf\]"),
         ({"lambda_": "HalfNormal(sigma=1)"}, r"reaches outside \[0, 1\]"),
         ("falt", "unknown priors 'falt'; did you mean 'flat'"),

@@ -57,7 +57,11 @@ def test_laws_are_as_recorded(case):
     """By hand-written classes of terms, before terms were formulas."""
     law = load_law(case["law"]).of_role("target")
     # When they were recorded, the worth of repeated data did not depend on N.
-    law = law.with_steps(Repetition(falls=False)).taking(Offset) if case["columns"] else law
+    law = (
+        law.with_steps(Repetition(falls=False)).taking(Offset)
+        if case["columns"]
+        else law
+    )
     x, at = {name: np.array(values) for name, values in case["x"].items()}, case["at"]
     weights = np.cos(np.arange(1, 7))
     for point in case["points"]:
@@ -70,11 +74,18 @@ def test_laws_are_as_recorded(case):
         for name, value in law.to_paper(q, at).items():
             assert value == pytest.approx(p[name], rel=1e-11, abs=1e-11)
         np.testing.assert_allclose(law.loss(p, x), point["loss"], rtol=1e-12)
-        np.testing.assert_allclose(law.loss(law.amounts(q, at), x, at), point["loss_at"], 1e-12)
+        np.testing.assert_allclose(
+            law.loss(law.amounts(q, at), x, at), point["loss_at"], 1e-12
+        )
         for name, slope in law.gradient(p, x).items():
             mixed, scale = slope * weights, np.abs(slope * weights).sum()
-            assert mixed.sum() == pytest.approx(point["gradient"][name], abs=1e-12 * scale)
-    if case["law"] not in ("forgetting", "transfer"):  # the same powers in another order
+            assert mixed.sum() == pytest.approx(
+                point["gradient"][name], abs=1e-12 * scale
+            )
+    if case["law"] not in (
+        "forgetting",
+        "transfer",
+    ):  # the same powers in another order
         assert "".join(law.latex().split()) == "".join(case["latex"].split())
     MathTextParser("agg").parse(f"${law.latex()}$")
     for name in load_law(case["law"]).parameters:
@@ -85,7 +96,9 @@ def test_laws_are_as_recorded(case):
 def test_gradients_of_curved_laws_are_derivatives(name):
     law = Curvature().apply(load_law(name))
     x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
-    p = truth_of(load_law(name).parameters) | dict.fromkeys(law.discrepancy_parameters, 0.03)
+    p = truth_of(load_law(name).parameters) | dict.fromkeys(
+        law.discrepancy_parameters, 0.03
+    )
     p = law.amounts(law.to_reference(p, at), at)
     for n, slope in law.gradient(p, x, at).items():
         up, down = (law.loss(p | {n: p[n] + h}, x, at) for h in (1e-6, -1e-6))
@@ -109,11 +122,25 @@ def by_hand(law, p, params, tokens, replay, ptpp, role=""):
         beta = max(beta * (1 - p["lambda_"] * gate), 1e-6)
     if law in ("form1n", "mixture"):
         share = (r if role == "source" else 1 - r) + p["s0"]
-        loss = p["E"] + size + p["B"] / (share ** p["nu"] * D**beta) + p["C"] / share ** p["gamma"]
+        loss = (
+            p["E"]
+            + size
+            + p["B"] / (share ** p["nu"] * D**beta)
+            + p["C"] / share ** p["gamma"]
+        )
     else:
-        loss = p["E"] + size + p["B"] * r ** p["nu"] / D**beta + p["C"] / (r + 1e-5) ** p["gamma"]
+        loss = (
+            p["E"]
+            + size
+            + p["B"] * r ** p["nu"] / D**beta
+            + p["C"] / (r + 1e-5) ** p["gamma"]
+        )
     by_size = N ** p["phi"] if law == "form1n" else 1
-    return loss + p["F"] / (P ** p["eta"] * by_size) if law.startswith(("form1", "form3")) else loss
+    return (
+        loss + p["F"] / (P ** p["eta"] * by_size)
+        if law.startswith(("form1", "form3"))
+        else loss
+    )
 
 
 positive, exponent = st.floats(1e-3, 10), st.floats(0.01, 1.5)
@@ -121,7 +148,11 @@ parameters = st.fixed_dictionaries(
     dict.fromkeys(("E", "A", "B", "C", "F"), positive)
     | dict.fromkeys(("alpha", "beta", "nu", "gamma", "eta"), exponent)
     | {"lambda_": st.floats(0, 1), "zeta": st.floats(-3, 3)}
-    | {"phi": st.floats(-0.3, 0.6), "kappa": st.floats(0.3, 3), "s0": st.floats(1e-4, 0.1)}
+    | {
+        "phi": st.floats(-0.3, 0.6),
+        "kappa": st.floats(0.3, 3),
+        "s0": st.floats(1e-4, 0.1),
+    }
 )
 covariates = st.fixed_dictionaries(
     {
@@ -149,7 +180,9 @@ def test_the_papers_equations_in_both_coordinates(name, p, x, role):
     back = law.to_paper(q, at)
     assert tuple(back) == law.parameters
     for n in law.parameters:  # E is a difference of losses at the reference point
-        assert back[n] == pytest.approx(p[n], rel=1e-9, abs=1e-9 * q["L_ref"] if n == "E" else 0)
+        assert back[n] == pytest.approx(
+            p[n], rel=1e-9, abs=1e-9 * q["L_ref"] if n == "E" else 0
+        )
 
 
 @few
@@ -157,7 +190,11 @@ def test_the_papers_equations_in_both_coordinates(name, p, x, role):
 def test_without_adaptation_forgetting_is_the_pretrained_model(p, x):
     law, p, N = load_law("forgetting"), support.FORGETTING | p, x["params"]
     rows = grid(**x | {"tokens": 1e-12 * N})
-    base = p["E"] + p["A"] / N ** p["alpha"] + p["F"] / (N ** p["phi"] * x["ptpp"] ** p["eta"])
+    base = (
+        p["E"]
+        + p["A"] / N ** p["alpha"]
+        + p["F"] / (N ** p["phi"] * x["ptpp"] ** p["eta"])
+    )
     assert law.loss(p, law.covariates(rows))[0] == pytest.approx(base, rel=1e-5)
     assert not law.terms[1].power_of("ptpp")  # of tokens seen
     assert Term("F", "slope_F", "-eta*log(P) - phi*log(N)").power_of("ptpp")
@@ -178,8 +215,14 @@ def test_the_effective_exponent_has_a_floor_as_in_the_paper():
 
 
 def test_the_role_of_a_table_says_what_the_share_of_its_own_text_is(tmp_path):
-    mean, replay = DESIGN["replay"].mean(), DESIGN["replay"].clip(REPLAY_CLIP, 1 - REPLAY_CLIP)
-    for role, own, there in (("source", replay, mean), ("target", 1 - replay, 1 - mean)):
+    mean, replay = (
+        DESIGN["replay"].mean(),
+        DESIGN["replay"].clip(REPLAY_CLIP, 1 - REPLAY_CLIP),
+    )
+    for role, own, there in (
+        ("source", replay, mean),
+        ("target", 1 - replay, 1 - mean),
+    ):
         table = bl.from_frame(DESIGN.assign(loss=2.0, role=role))
         law = for_columns(load_law("form1n"), table)
         assert law.role == role
@@ -195,7 +238,9 @@ def test_the_role_of_a_table_says_what_the_share_of_its_own_text_is(tmp_path):
     rows = rows.drop(columns=losses)
     for role in (None, "victim", [*["target", "source"] * 24]):
         given = bl.from_frame(rows if role is None else rows.assign(role=role))
-        with pytest.raises(TableError, match="of the domain adapted to, or of the one pre-trained"):
+        with pytest.raises(
+            TableError, match="of the domain adapted to, or of the one pre-trained"
+        ):
             bl.fit_huber("form1n", given)
     # A file that is its own source holds losses of the domain pre-trained on.
     rows = rows.assign(base=rows["base"].astype(str))
@@ -215,7 +260,9 @@ def test_formulas_are_what_python_computes(extra):
     names = {"params": "N", "tokens": "D", "ptpp": "P", "replay": "r"}
     x = {covariate: np.log(values[letter]) for covariate, letter in names.items()}
     functions = {n: getattr(np, n) for n in ("log", "sqrt", "exp", "log1p", "tanh")}
-    wanted = eval(log, {**functions, "min": np.minimum, "max": np.maximum, **values, **p})
+    wanted = eval(
+        log, {**functions, "min": np.minimum, "max": np.maximum, **values, **p}
+    )
     term = Term("A", "slope_A", log)
     assert term.log_ratio(p, x, ORIGIN, np) == pytest.approx(wanted, rel=1e-14)
     for name, slope in term.slopes(p, x, ORIGIN).items():
@@ -249,7 +296,12 @@ sizes = st.floats(1e6, 1e13)
 )
 @few
 def test_worth_of_tokens(tokens, unique, replay, rate, falls, unit):
-    row = {"params": [1e8], "tokens": [tokens], "replay": [replay], "unique_tokens": [unique]}
+    row = {
+        "params": [1e8],
+        "tokens": [tokens],
+        "replay": [replay],
+        "unique_tokens": [unique],
+    }
     law = replace(load_law("dcpt").taking(Repetition), token_unit=unit)
     x = law.covariates(pd.DataFrame(row))
     found = unit * np.exp(law.effective({"R_D": rate, "R_D_N": falls}, x)["tokens"])[0]
@@ -264,7 +316,12 @@ def test_worth_of_tokens(tokens, unique, replay, rate, falls, unit):
 COLUMNS = {"R_D": 15.4, "R_D_N": 0.4, "unannealed": 0.02, "unannealed_D": 0.006}
 COLUMNS |= {"unannealed_N": -0.004}
 COLUMNS |= {"unannealed_P": -0.003, "unannealed_r": -0.02}
-COLUMNS |= {"rate_cost": 0.03, "rate_best": -1.0, "rate_best_N": -0.3, "rate_best_D": -0.1}
+COLUMNS |= {
+    "rate_cost": 0.03,
+    "rate_best": -1.0,
+    "rate_best_N": -0.3,
+    "rate_best_D": -0.1,
+}
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -284,7 +341,11 @@ def test_columns_by_hand(name):
     unique = 3e9 / (1 - frame["replay"])
     rates = 15.4 * (np.minimum(unique, frame["tokens"]) / (20 * frame["params"])) ** 0.4
     fewer = [worth(*row) for row in zip(frame["tokens"], unique, rates, strict=True)]
-    by = {"N": np.log(frame["params"]), "D": np.log(frame["tokens"]), "P": np.log(frame["ptpp"])}
+    by = {
+        "N": np.log(frame["params"]),
+        "D": np.log(frame["tokens"]),
+        "P": np.log(frame["ptpp"]),
+    }
     by["r"] = frame["replay"]
     hot, best = (p[n] + sum(p.get(f"{n}_{c}", 0) * v for c, v in by.items())
                  for n in ("unannealed", "rate_best"))  # fmt: skip
@@ -292,7 +353,9 @@ def test_columns_by_hand(name):
     wanted = plain.loss(p, plain.covariates(frame.assign(tokens=fewer)))
     wanted = wanted * np.exp(hot * (1 - frame["annealed"]) + 0.03 * off**2)
     x, at = law.covariates(frame), law.reference_point(frame)
-    assert at["rate"] == pytest.approx(np.nanmean(np.log(rate)))  # of rows that have one
+    assert at["rate"] == pytest.approx(
+        np.nanmean(np.log(rate))
+    )  # of rows that have one
     q = law.to_reference(p, at)
     for back, value in law.to_paper(q, at).items():
         assert value == pytest.approx(p[back], rel=1e-9, abs=1e-9)
@@ -301,17 +364,25 @@ def test_columns_by_hand(name):
     absent = law.covariates(frame.drop(columns=["unique_tokens", "annealed", "rate"]))
     wanted = plain.loss(p, plain.covariates(frame))
     np.testing.assert_allclose(law.loss(p, absent), wanted, rtol=1e-12)
-    np.testing.assert_allclose(law.loss(law.amounts(q, at), absent, at), wanted, rtol=1e-10)
+    np.testing.assert_allclose(
+        law.loss(law.amounts(q, at), absent, at), wanted, rtol=1e-10
+    )
 
 
 def test_more_epochs_than_were_fitted_are_an_extrapolation():
-    rows = grid(params=[1e8, 1e9], tokens=[1e9, 1.6e10]).assign(unique_tokens=2e9)  # to 8 epochs
+    rows = grid(params=[1e8, 1e9], tokens=[1e9, 1.6e10]).assign(
+        unique_tokens=2e9
+    )  # to 8 epochs
     far = grid(params=1e9, tokens=1.6e10, replay=[0.0, 0.5, 0.0]).assign(
         unique_tokens=[1e9, 1e9, 4e9]
     )
     located = bl.locate(rows, far)
     assert located["beyond_epochs"].round(3).tolist() == [0.301, 0.0, 0.0]
-    assert located["position"].tolist() == ["extrapolation", "interpolation", "interpolation"]
+    assert located["position"].tolist() == [
+        "extrapolation",
+        "interpolation",
+        "interpolation",
+    ]
     assert "beyond_epochs" not in bl.locate(rows.drop(columns="unique_tokens"), far)
     assert "beyond_epochs" not in bl.locate(rows, far[["params"]])
     _, words = evidence(located, ("params", "tokens"))
@@ -328,7 +399,9 @@ def test_fewer_epochs_than_were_fitted_are_none_beyond():
             located = bl.locate(seen, asked)
             assert located["beyond_epochs"].tolist() == [0] * 4
             assert (located["position"] == "interpolation").all()
-    assert bl.locate(seen, rows)["beyond_epochs"].tolist() == [0] * 4  # that repeat nothing
+    assert (
+        bl.locate(seen, rows)["beyond_epochs"].tolist() == [0] * 4
+    )  # that repeat nothing
 
 
 def test_at_its_bound_of_zero_only_the_first_epoch_counts():
@@ -336,14 +409,22 @@ def test_at_its_bound_of_zero_only_the_first_epoch_counts():
     rows = grid(params=1e9, tokens=[1e9, 4e9]).assign(unique_tokens=2e9)
     p, x = CHINCHILLA | {"R_D": 0.0, "R_D_N": 0.0}, law.covariates(rows)
     first = load_law("chinchilla").covariates(rows.assign(tokens=[1e9, 2e9]))
-    np.testing.assert_allclose(law.loss(p, x), load_law("chinchilla").loss(p, first), rtol=1e-10)
+    np.testing.assert_allclose(
+        law.loss(p, x), load_law("chinchilla").loss(p, first), rtol=1e-10
+    )
     # A little R counts as if that share of an epoch were new tokens.
     by = CHINCHILLA["B"] * CHINCHILLA["beta"] * 2e9 ** -CHINCHILLA["beta"]
-    np.testing.assert_allclose(law.gradient(p, x)["R_D"], [0.0, -by], rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(
+        law.gradient(p, x)["R_D"], [0.0, -by], rtol=1e-6, atol=1e-12
+    )
 
 
 def test_a_table_has_the_columns_that_vary():
-    law, mixed, rated = load_law("chinchilla"), saved("columns").table, saved("rates").table
+    law, mixed, rated = (
+        load_law("chinchilla"),
+        saved("columns").table,
+        saved("rates").table,
+    )
     assert for_table(law, mixed).step(Offset)
     assert for_table(law, mixed.query("annealed == 1")).step(Offset) is None
     assert for_table(law, rated).step(Tuning)
@@ -354,14 +435,22 @@ def test_a_table_has_the_columns_that_vary():
     hot, cold = (usable.predict(rows.assign(annealed=a)) for a in (0, 1))
     assert np.log(hot / cold) == pytest.approx(np.log(1.03), abs=0.004)
     fit = saved("rates")
-    for name, value in {"rate_cost": 0.03, "rate_best_N": -0.2, "rate_best_D": 0.0}.items():
+    for name, value in {
+        "rate_cost": 0.03,
+        "rate_best_N": -0.2,
+        "rate_best_D": 0.0,
+    }.items():
         low, high = fit.draws[name].quantile([0.005, 0.995])
         assert low < value < high
 
 
 ROW = grid(params=1e9, tokens=5e10)
 # Of each column a value that is what its absence stands for, and two others.
-VALUES = {"unique_tokens": (1e13, 1e9, 3e9), "annealed": (1, 0, 0), "rate": (np.nan, 8e-3, 1e-3)}
+VALUES = {
+    "unique_tokens": (1e13, 1e9, 3e9),
+    "annealed": (1, 0, 0),
+    "rate": (np.nan, 8e-3, 1e-3),
+}
 
 
 @cache
@@ -382,10 +471,14 @@ USES = {
 
 
 @pytest.mark.parametrize("column", VALUES)
-def test_of_a_column_that_a_fit_does_not_know_only_what_its_absence_stands_for_passes(column):
+def test_of_a_column_that_a_fit_does_not_know_only_what_its_absence_stands_for_passes(
+    column,
+):
     absent, other, _ = VALUES[column]
     for name, use in USES.items():
-        with pytest.raises(TableError, match=rf"rows of {column} .*rows without {column}"):
+        with pytest.raises(
+            TableError, match=rf"rows of {column} .*rows without {column}"
+        ):
             use(saved("plain"), ROW.assign(**{column: other}))
         if name != "check":
             use(saved("plain"), ROW.assign(**{column: absent}))
@@ -410,7 +503,9 @@ def test_rows_that_state_no_kind_are_of_the_kind_of_the_fitted_ones(column, tmp_
     fit = replace(saved("plain"), table=bl.from_frame(frame))
     made = fit.forecast(ROW)
     bl.register(made, path := tmp_path / "x.json")
-    same, differs = (bl.from_frame(ROW.assign(loss=2.5, **{column: v})) for v in (own, other))
+    same, differs = (
+        bl.from_frame(ROW.assign(loss=2.5, **{column: v})) for v in (own, other)
+    )
     assert bl.verify(path, same).missing == ()
     bl.score(made, same)
     for use in (lambda: bl.verify(path, differs), lambda: bl.score(made, differs)):
@@ -418,7 +513,9 @@ def test_rows_that_state_no_kind_are_of_the_kind_of_the_fitted_ones(column, tmp_
     if column == "domain":
         return
     for name in ("forecast", "score", "check"):
-        with pytest.raises(TableError, match=f"rows of {column} .*{column} {own:g} alone"):
+        with pytest.raises(
+            TableError, match=f"rows of {column} .*{column} {own:g} alone"
+        ):
             USES[name](fit, differs.frame.drop(columns="loss"))
     USES["forecast"](fit, ROW.assign(**{column: own}))
     if column == "rate":  # rows without the column are annealed, and of any rate
@@ -451,7 +548,10 @@ def test_rows_that_differ_in_one_column_are_two(column, tmp_path):
     turned = bl.from_frame(measured[::-1].reset_index(drop=True))
     bl.score(made, bl.from_frame(measured))
     refused(TableError, f"row 0: {column} is", bl.score, made, turned)
-    if column not in ("start_loss", "base_loss"):  # only laws that start from a base know them
+    if column not in (
+        "start_loss",
+        "base_loss",
+    ):  # only laws that start from a base know them
         bl.register(made, path := tmp_path / "x.json")
         assert bl.verify(path, turned).frame["loss"].tolist() == [loss, 1.1 * loss]
     if column != "seed":  # which is a column of candidates only as an effect
@@ -479,7 +579,9 @@ def test_transfer_by_hand(role):
     assert law.parameters == tuple(p)
     assert ("c" in law.priors) == ("c" in p)
     assert restored_law(json.loads(json.dumps(stored_law(law)))) == law
-    n, d, r, budget = (rows[c].to_numpy() for c in ("params", "tokens", "replay", "ptpp"))
+    n, d, r, budget = (
+        rows[c].to_numpy() for c in ("params", "tokens", "replay", "ptpp")
+    )
     core = p["E"] + p["A"] / n ** p["alpha"]
     core = core + p["F"] / n ** p["phi"] / (budget * n + p["rho"] * d) ** p["eta"]
     onset = np.exp(p["z"]) * n ** p["z_N"] * budget ** p["z_P"]
@@ -493,7 +595,9 @@ def test_transfer_by_hand(role):
     start = rows["start_loss"].to_numpy() * np.exp(p.get("c", 0.0) * (1 - s))
     loss = core * ((s + 0.01) / 0.26) ** -p["gamma"] * (1 - g) + start * g
     np.testing.assert_allclose(law.loss(p, law.covariates(rows)), loss, rtol=1e-10)
-    np.testing.assert_allclose(law.loss(p, law.covariates(rows.assign(tokens=1e-6))), start, 1e-9)
+    np.testing.assert_allclose(
+        law.loss(p, law.covariates(rows.assign(tokens=1e-6))), start, 1e-9
+    )
     # The floor is what remains where terms and start loss have vanished: by base and replay.
     x = law.covariates(rows.assign(params=1e60, tokens=1e200, ptpp=1e10))
     np.testing.assert_allclose(law.floor(p, x), law.loss(p, x), rtol=1e-9)
@@ -512,10 +616,15 @@ def test_shares_of_start_and_core_are_derivatives_by_their_logs(role):
     x, at = law.covariates(rows), law.reference_point(rows)
     p = RISING if role == "source" else TRANSFER
     p = p | dict.fromkeys(law.step(Offset).parameters, 0.01)
-    p = law.amounts(law.to_reference(p | dict.fromkeys(law.discrepancy_parameters, 0.0), at), at)
+    p = law.amounts(
+        law.to_reference(p | dict.fromkeys(law.discrepancy_parameters, 0.0), at), at
+    )
     _, shares = law.stated(p, x, at, np)
     log_left = np.log(law.step(Departure).remaining(p, x, np))
-    ends = [np.log(law.loss(p | {"beta": p["beta"] * (1 + h)}, x, at)) for h in (1e-6, -1e-6)]
+    ends = [
+        np.log(law.loss(p | {"beta": p["beta"] * (1 + h)}, x, at))
+        for h in (1e-6, -1e-6)
+    ]
     by = (ends[0] - ends[1]) / (2e-6 * log_left)
     np.testing.assert_allclose(shares[START], by, rtol=1e-4, atol=1e-9)
     core = ("E", *law.coefficients)
@@ -539,7 +648,9 @@ def test_products_without_the_share_vanish_where_the_loss_is_the_bases():
 
 
 def test_mistakes_of_bases(tmp_path):
-    frame = support.GOOD.assign(base=list("abab"), replay=0.5, ptpp=15, params=[1e8, 1e9] * 2)
+    frame = support.GOOD.assign(
+        base=list("abab"), replay=0.5, ptpp=15, params=[1e8, 1e9] * 2
+    )
     at_start = frame.head(2).assign(tokens=0, replay=1)
     target, source = tmp_path / "t.csv", tmp_path / "s.csv"
 
@@ -552,7 +663,9 @@ def test_mistakes_of_bases(tmp_path):
         return at_start.assign(**{column: [value, at_start[column].iloc[1]]})
 
     table = read(at_start)
-    assert len(table.baselines) == 2  # kept, though their replay is 1, and beside all splits
+    assert (
+        len(table.baselines) == 2
+    )  # kept, though their replay is 1, and beside all splits
     train, _ = table.split("base == 'a'")
     assert len(base_table(train.frame, train.baselines, "t")) == 2
     twice, lower = pd.concat([at_start, moved("loss", 5.0)[:1]]), at_start["loss"] - 0.5
@@ -560,9 +673,21 @@ def test_mistakes_of_bases(tmp_path):
     for bases, columns, says in (
         (at_start[1:], {}, "no row with tokens = 0 for the base a"),
         (twice, {}, "several losses at tokens = 0"),
-        (moved("params", 2e9), {}, "a has params 2e[+]09 at tokens = 0, and 1e[+]08 in .*t.csv"),
-        (moved("ptpp", 900), {}, "base a has ptpp 900 at tokens = 0, and 15 in .*t.csv"),
-        (at_start.assign(role="target"), {}, "s.csv: no row with tokens = 0 is of role 'source'"),
+        (
+            moved("params", 2e9),
+            {},
+            "a has params 2e[+]09 at tokens = 0, and 1e[+]08 in .*t.csv",
+        ),
+        (
+            moved("ptpp", 900),
+            {},
+            "base a has ptpp 900 at tokens = 0, and 15 in .*t.csv",
+        ),
+        (
+            at_start.assign(role="target"),
+            {},
+            "s.csv: no row with tokens = 0 is of role 'source'",
+        ),
         (other, {"role": "source"}, "says source, but the bases have other losses"),
         (at_start, {"role": "target"}, "says target, but the bases have equal losses"),
     ):
@@ -571,7 +696,9 @@ def test_mistakes_of_bases(tmp_path):
     refused(TableError, "column 'base'", bl.read_table, target, source=source)
     bare = bl.from_frame(exact_transfer().frame.drop(columns="base_loss"))
     refused(TableError, "source=", fit_huber, "transfer", bare)
-    again = bl.from_frame(exact_transfer().frame.replace({"base": {"base 3": "base 4"}}))
+    again = bl.from_frame(
+        exact_transfer().frame.replace({"base": {"base 3": "base 4"}})
+    )
     says = "base base 4 has several params, ptpp, start_loss or"
     refused(TableError, says, for_table, load_law("transfer"), again)
 
@@ -580,7 +707,10 @@ def test_which_bases_are_known():
     """By their label; without one a row has the only base of its size and budget."""
     bases = transfer().step(Departure).bases
     unlabelled = grid(params=1.6e9, ptpp=[279, 500])
-    assert bases.unknown(unlabelled.assign(base=["new", "base 3"])).tolist() == [True, False]
+    assert bases.unknown(unlabelled.assign(base=["new", "base 3"])).tolist() == [
+        True,
+        False,
+    ]
     assert bases.unknown(unlabelled).tolist() == [False, True]
     known = exact_transfer().frame.query("params == 1.6e9 and ptpp == 279").iloc[0]
     assert np.exp(bases.logs(unlabelled)[0][0]) == pytest.approx(known["start_loss"])
@@ -594,24 +724,35 @@ def test_which_bases_are_known():
     numbered = exact_transfer().frame.assign(
         base=exact_transfer().frame["base"].str[5:].astype(int)
     )
-    bases = for_table(load_law("transfer"), bl.from_frame(numbered)).step(Departure).bases
-    ahead = grid(params=[1.6e9, 3.2e9], ptpp=[279, 500]).assign(base=[7, None, None, None])
+    bases = (
+        for_table(load_law("transfer"), bl.from_frame(numbered)).step(Departure).bases
+    )
+    ahead = grid(params=[1.6e9, 3.2e9], ptpp=[279, 500]).assign(
+        base=[7, None, None, None]
+    )
     assert bases.unknown(ahead).tolist() == [False, True, True, True]
     known = numbered.query("base == 7").iloc[0]
     assert np.exp(bases.logs(ahead)[0][0]) == pytest.approx(known["start_loss"])
     drawn = bases.draws(pd.concat([ahead, ahead], ignore_index=True), 5, [0])
     assert len(np.unique(drawn[0].round(12), axis=1).T) == 4
-    np.testing.assert_array_equal(drawn[..., :4], drawn[..., 4:])  # rows of one N and P start alike
+    np.testing.assert_array_equal(
+        drawn[..., :4], drawn[..., 4:]
+    )  # rows of one N and P start alike
 
 
 def test_errors_and_spread_of_ten_bases_are_those_of_least_squares():
     """With five parameters, of ten bases five degrees of freedom are left."""
-    rng, frame = np.random.default_rng(1), grid(params=[1e8, 3e8, 1e9, 3e9, 1e10], ptpp=[15, 60])
+    rng, frame = (
+        np.random.default_rng(1),
+        grid(params=[1e8, 3e8, 1e9, 3e9, 1e10], ptpp=[15, 60]),
+    )
     n, d = frame["params"].to_numpy(), (frame["params"] * frame["ptpp"]).to_numpy()
     exact = np.log(1.5 + 90 / n**0.3 + 300 / d**0.33)
     noise = 0.001 * rng.standard_normal((2, 10))  # far below the Huber threshold
     logs = dict(zip(("start_loss", "base_loss"), exact + noise, strict=True))
-    frame = frame.assign(base=list("abcdefghij"), **{c: np.exp(v) for c, v in logs.items()})
+    frame = frame.assign(
+        base=list("abcdefghij"), **{c: np.exp(v) for c, v in logs.items()}
+    )
     bases = fit_bases(frame, "ten bases")
 
     def log_loss(_, e, a, alpha, b, beta):
@@ -643,13 +784,19 @@ def test_losses_of_new_bases_are_drawn_with_the_errors_of_their_law():
     assert (beside[..., 0] != drawn[..., 0]).all()
     deviation = bases.logs(ahead, drawn)[1][:, 0]
     assert deviation.std() == pytest.approx(0.01, rel=0.5)
-    drawn = replace(bases, spread=((0.0, 0.0), (0.0, 0.0))).draws(ahead, 4000, [0])[..., 0]
+    drawn = replace(bases, spread=((0.0, 0.0), (0.0, 0.0))).draws(ahead, 4000, [0])[
+        ..., 0
+    ]
     x = {"params": np.log(3.2e9), "tokens": np.log(3.2e9 * 279)}
     for own, column in zip(drawn, ("start_loss", "base_loss"), strict=True):
         p, slopes = bases.parameters[column], []
         for name, value in p.items():
             step = 1e-6 * max(value, 0.1)
-            ends = [np.log(bases.law.loss({**p, name: value + s}, x)) for s in (step, -step)]
+            ends = [
+                np.log(bases.law.loss({**p, name: value + s}, x)) for s in (step, -step)
+            ]
             slopes.append((ends[0] - ends[1]) / (2 * step))
         errors = np.array(bases.errors[column])
-        assert own.std() == pytest.approx(np.sqrt(np.array(slopes) @ errors @ slopes), rel=0.05)
+        assert own.std() == pytest.approx(
+            np.sqrt(np.array(slopes) @ errors @ slopes), rel=0.05
+        )

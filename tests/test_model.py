@@ -39,10 +39,14 @@ def test_a_prior_is_pymcs_distribution(text):
     x = draws[:5]
     expected = pm.logp(dist, x).eval(mode="FAST_COMPILE")
     found = own.log_density(x) + np.zeros(5)
-    np.testing.assert_allclose(found - found[0], expected - expected[0], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        found - found[0], expected - expected[0], rtol=1e-9, atol=1e-9
+    )
 
 
-@pytest.mark.parametrize("name", ["groups", "walk", "columns", "floor_in_nats", "skewed"])
+@pytest.mark.parametrize(
+    "name", ["groups", "walk", "columns", "floor_in_nats", "skewed"]
+)
 def test_draws_of_the_prior_are_those_of_the_model(name):
     """Of parameters, effects and steps; of losses where a row does not depend on another."""
     fit = saved(name)
@@ -51,15 +55,21 @@ def test_draws_of_the_prior_are_those_of_the_model(name):
         make_data(fit.spec, fit.table, at=fit.at), count, np.random.default_rng(0)
     )
     quick = {"mode": "FAST_COMPILE"}
-    tree = pm.sample_prior_predictive(count, model=model, random_seed=1, compile_kwargs=quick)
+    tree = pm.sample_prior_predictive(
+        count, model=model, random_seed=1, compile_kwargs=quick
+    )
     for variable in model.free_RVs:
         if variable.name in drawn:
             theirs = tree["prior"][variable.name].values
-            assert ks_2samp(drawn[variable.name].ravel(), theirs.ravel()).pvalue > 1e-3, variable
+            assert (
+                ks_2samp(drawn[variable.name].ravel(), theirs.ravel()).pvalue > 1e-3
+            ), variable
     for level in fit.spec.effects:  # of each draw its own scale
         taus, effects = drawn[f"tau_{level}"], drawn[f"{level}_effect"]
         np.testing.assert_allclose(np.std(effects / taus), 1, rtol=0.1)
-        assert np.corrcoef(np.log(np.abs(effects)).mean(1), np.log(taus[:, 0]))[0, 1] > 0.3
+        assert (
+            np.corrcoef(np.log(np.abs(effects)).mean(1), np.log(taus[:, 0]))[0, 1] > 0.3
+        )
     if fit.spec.errors == "independent":
         theirs = tree["prior_predictive"]["log_loss"].values[0]
         for row in (0, -1):
@@ -77,15 +87,24 @@ def test_the_model_has_the_labels_of_its_table():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of PyMC, about divergences of its own coordinates
+@pytest.mark.filterwarnings(
+    "ignore"
+)  # of PyMC, about divergences of its own coordinates
 def test_stock_pymc_samples_the_same_bands():
     """In the coordinates of the model, which mix worse than those of the fit."""
     train, test = bl.example_table().split(train="scale <= 3e20", test="scale >= 1e21")
     fit = bl.fit("chinchilla", train, discrepancy="none", effects="none", seed=0)
-    tree = pm.sample(500, model=fit.model, chains=4, cores=1, random_seed=1, progressbar=False)
+    tree = pm.sample(
+        500, model=fit.model, chains=4, cores=1, random_seed=1, progressbar=False
+    )
     names = [v.name for v in fit.model.free_RVs]
     drawn = tree["posterior"].dataset[names]
-    theirs = bl.Posterior(fit.spec, fit.table, fit.at, drawn, fit.stats, fit.convergence)
-    bands = [np.quantile(each.latent(test), [0.05, 0.5, 0.95], axis=0) for each in (fit, theirs)]
+    theirs = bl.Posterior(
+        fit.spec, fit.table, fit.at, drawn, fit.stats, fit.convergence
+    )
+    bands = [
+        np.quantile(each.latent(test), [0.05, 0.5, 0.95], axis=0)
+        for each in (fit, theirs)
+    ]
     width = bands[0][2] - bands[0][0]
     np.testing.assert_allclose(bands[1], bands[0], atol=0.15 * width.max())

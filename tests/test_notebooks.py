@@ -54,12 +54,17 @@ def test_its_prose_quotes_no_number_that_a_cell_does_not_show(name):
     notebook = read(name)
     there = set()
     for cell in code(notebook):
-        there |= {float(number) for number in NUMBER.findall(f"{cell.source}\n{shown(cell)}")}
+        there |= {
+            float(number) for number in NUMBER.findall(f"{cell.source}\n{shown(cell)}")
+        }
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             prose = re.sub(r"\$.*?\$|`.*?`", "", cell.source, flags=re.S)
             for number, unit in re.findall(NUMBER.pattern + r"(B| %|)", prose):
-                values = {float(number), float(number) * {"B": 1e9, " %": 0.01}.get(unit, 1)}
+                values = {
+                    float(number),
+                    float(number) * {"B": 1e9, " %": 0.01}.get(unit, 1),
+                }
                 assert values & there, (number, cell.source)
 
 
@@ -70,9 +75,13 @@ def test_it_prints_what_it_shows(name):
     client = pytest.importorskip("nbclient")
     notebook, kept = read(name), read(name)
     path = {"metadata": {"path": str(NOTEBOOKS)}}
-    client.NotebookClient(notebook, timeout=600, kernel_name="python3", resources=path).execute()
+    client.NotebookClient(
+        notebook, timeout=600, kernel_name="python3", resources=path
+    ).execute()
     for now, before in zip(code(notebook), code(kept), strict=True):
         outputs = shown(now), shown(before)
-        if "verdict" in before.metadata.get("tags", ()):  # its findings depend on the draws
+        if "verdict" in before.metadata.get(
+            "tags", ()
+        ):  # its findings depend on the draws
             outputs = tuple(output.partition("\n")[0] for output in outputs)
         assert agree(*outputs), f"{before.source}\n{shown(now)}"

@@ -49,7 +49,9 @@ class Case:
     def replay(self) -> dict[str, float]:
         """Values that derived numbers need of laws of adaptation."""
         values = {"replay": 0.3, "ptpp": 30} if "ptpp" in self.rows else {}
-        return values | {c: v for c, v in (("experts", 8), ("dropout", 0.1)) if c in self.rows}
+        return values | {
+            c: v for c, v in (("experts", 8), ("dropout", 0.1)) if c in self.rows
+        }
 
 
 OPTIONS: dict[str, Callable[[], Case]] = {}
@@ -74,7 +76,9 @@ def plain() -> Case:
     """Its twin has columns that change nothing, and counts as integers."""
     frame = small().frame
     neutral = {"annealed": 1, "domain": "web", "note": "a"}
-    stated = frame.assign(**neutral, run=range(len(frame))).astype({"tokens": int, "params": int})
+    stated = frame.assign(**neutral, run=range(len(frame))).astype(
+        {"tokens": int, "params": int}
+    )
     fits = (short("chinchilla", each) for each in (frame, stated))
     return Case(next(fits), AHEAD, next(fits), AHEAD.assign(**neutral))
 
@@ -88,9 +92,13 @@ def groups() -> Case:
     """Correlated errors, three levels of effects, numeric labels of which some are missing."""
     fit = MADE("groups")
     rows = fit.table.frame.loc[[3, 20, 0, 40], ["params", "tokens", "base", "run"]]
-    rows = pd.concat([rows, rows[:2].assign(run=["100", "101"], params=5e9)], ignore_index=True)
+    rows = pd.concat(
+        [rows, rows[:2].assign(run=["100", "101"], params=5e9)], ignore_index=True
+    )
     rows["tokens"] = 1e11 * np.arange(1, 7)
-    twin = short("chinchilla", as_text(fit.table.frame), errors="run", effects="size,base,run")
+    twin = short(
+        "chinchilla", as_text(fit.table.frame), errors="run", effects="size,base,run"
+    )
     return Case(fit, rows, twin, as_text(rows))
 
 
@@ -117,7 +125,9 @@ def as_text(frame: pd.DataFrame) -> pd.DataFrame:
 def columns() -> Case:
     """Repeated data, and checkpoints that are not annealed; as truth values and integers."""
     fit = MADE("columns")
-    twin = short("chinchilla", fit.table.frame.astype({"annealed": bool, "unique_tokens": int}))
+    twin = short(
+        "chinchilla", fit.table.frame.astype({"annealed": bool, "unique_tokens": int})
+    )
     return Case(fit, AHEAD, twin, AHEAD.assign(annealed=1, unique_tokens=1e13))
 
 
@@ -132,7 +142,9 @@ def rates() -> Case:
 
 def staged(law: str, **how: Any) -> Case:
     """A fit of a law of adaptation; the rows ahead are of a known base, a new one and of none."""
-    rows = STAGED.assign(base=[3.0, 3.0, 99.0, np.nan], run=[31.0, 500.0, 501.0, np.nan])
+    rows = STAGED.assign(
+        base=[3.0, 3.0, 99.0, np.nan], run=[31.0, 500.0, 501.0, np.nan]
+    )
     fit = MADE(law)
     return Case(fit, rows, short(law, as_text(fit.table.frame), **how), as_text(rows))
 
@@ -147,7 +159,9 @@ def target() -> Case:
     """Of the domain adapted to, by its column; of the twin by the losses of its bases."""
     frame, how = stages().assign(role="target"), {"discrepancy": "auto"}
     stated = frame.drop(columns=["start_loss", "base_loss"])
-    fits = (short("form1n", each, **how) for each in (stated, frame.drop(columns="role")))
+    fits = (
+        short("form1n", each, **how) for each in (stated, frame.drop(columns="role"))
+    )
     return Case(next(fits), STAGED, next(fits), STAGED)
 
 
@@ -159,7 +173,9 @@ def transfer() -> Case:
 @option
 def mixed() -> Case:
     """A third of its draws are of the law without its discrepancy."""
-    rows = STAGED.assign(base=[3.0, 3.0, 99.0, np.nan], run=[31.0, 500.0, 501.0, np.nan])
+    rows = STAGED.assign(
+        base=[3.0, 3.0, 99.0, np.nan], run=[31.0, 500.0, 501.0, np.nan]
+    )
     how = {"discrepancy": "auto", "effects": "size", "errors": "independent"}
     fits = (short("transfer", each, **how) for each in (stages(), as_text(stages())))
     return Case(next(fits), rows, next(fits), as_text(rows))
@@ -169,13 +185,17 @@ def mixed() -> Case:
 def pool() -> Case:
     """Weights in another order than the members."""
     members = {"form1n": form1n().fit, "transfer": transfer().fit}
-    return Case(bl.Pool(members, {"transfer": 3.0, "form1n": 1.0}, "ours"), form1n().rows)
+    return Case(
+        bl.Pool(members, {"transfer": 3.0, "form1n": 1.0}, "ours"), form1n().rows
+    )
 
 
 @option
 def one_base() -> Case:
     """A pool of laws without their terms in size and stage."""
-    return Case(MADE("one_base"), bl.grid(params=3e8, ptpp=60, replay=[0.1, 0.4], tokens=2e10))
+    return Case(
+        MADE("one_base"), bl.grid(params=3e8, ptpp=60, replay=[0.1, 0.4], tokens=2e10)
+    )
 
 
 @option
@@ -191,7 +211,9 @@ def declared() -> Case:
     """Covariates that the law's file declares, one without a logarithm; as integers and floats."""
     law, frame = parse_law(EXPERTS, "experts"), routed().frame
     rows = bl.grid(params=[3e8, 5e9], tokens=4e10, experts=[8, 100], dropout=[0.1, 0.5])
-    stated = frame.astype({"experts": int}).assign(dropout=frame["dropout"].astype(object))
+    stated = frame.astype({"experts": int}).assign(
+        dropout=frame["dropout"].astype(object)
+    )
     fits = (short(law, each, discrepancy="auto") for each in (frame, stated))
     return Case(next(fits), rows, next(fits), rows.astype({"experts": int}))
 
@@ -216,14 +238,18 @@ def consumer(use: Callable[..., Any]) -> Callable[..., Any]:
 def forecast(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
     reverse = rows[::-1].reset_index(drop=True)
     if isinstance(fit, bl.PointFit):
-        np.testing.assert_allclose(fit.predict(reverse)[::-1], fit.predict(rows), rtol=1e-12)
+        np.testing.assert_allclose(
+            fit.predict(reverse)[::-1], fit.predict(rows), rtol=1e-12
+        )
         np.testing.assert_array_equal(fit.losses(rows)[0], fit.predict(rows))
         return fit.predict(rows)
     drawn, latent = fit.forecast(rows, seed=3), fit.latent(rows)
     np.testing.assert_array_equal(fit.losses(rows), latent)
     assert np.isfinite(drawn.samples).all()
     shown = fit.forecast(rows, kind="latent")
-    if isinstance(fit, bl.Pool):  # a forecast takes other draws of its members than `latent`
+    if isinstance(
+        fit, bl.Pool
+    ):  # a forecast takes other draws of its members than `latent`
         np.testing.assert_allclose(shown.median, np.median(latent, 0), rtol=0.02)
     else:
         np.testing.assert_array_equal(shown.samples, latent)
@@ -235,7 +261,9 @@ def forecast(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
         np.subtract(*np.quantile(np.log(each), [0.84, 0.16], axis=0))
         for each in (drawn.samples, fit.forecast(reverse, seed=4).samples[:, ::-1])
     ]
-    np.testing.assert_allclose(*spread, rtol=0.4)  # about four standard errors of 200 draws
+    np.testing.assert_allclose(
+        *spread, rtol=0.4
+    )  # about four standard errors of 200 draws
     return latent, drawn.samples
 
 
@@ -281,7 +309,9 @@ def score(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
 def loo(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
     found = bl.loo(fit).elpd_i.values
     per_row = found / (len(fit.table) / len(found))
-    assert per_row.min() > np.median(per_row) - 8  # nats; a row without its effect loses a hundred
+    assert (
+        per_row.min() > np.median(per_row) - 8
+    )  # nats; a row without its effect loses a hundred
     return found
 
 
@@ -320,12 +350,18 @@ def plan(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
 def derive(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
     """The best split of a budget against a grid of splits, and that of the law as stated."""
     with patch.dict(AS_STATED, SHORT):
-        rule = bl.derive.compute_optimal(fit, [1e19, 1e21], search=(1e-3, 1e6), **case.replay)
+        rule = bl.derive.compute_optimal(
+            fit, [1e19, 1e21], search=(1e-3, 1e6), **case.replay
+        )
     assert (rule.with_drift is None) == (not fit.law.discrepancy_parameters)
-    found = bl.derive.compute_optimal(fit, 1e21, search=(1, 1e3), drift=True, **case.replay)
+    found = bl.derive.compute_optimal(
+        fit, 1e21, search=(1, 1e3), drift=True, **case.replay
+    )
     ratio = np.geomspace(1, 1e3, 400)
     params = np.sqrt(1e21 / 6 / ratio)
-    splits = pd.DataFrame({"params": params, "tokens": ratio * params}).assign(**case.replay)
+    splits = pd.DataFrame({"params": params, "tokens": ratio * params}).assign(
+        **case.replay
+    )
     least, best = fit.latent(splits).min(1), found.draws.loss.values[:, 0]
     assert (best <= least * (1 + 1e-4)).all()
     np.testing.assert_allclose(best, least, rtol=1e-3)  # a walk may bend between splits
@@ -340,7 +376,9 @@ def anchors(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
         rows.assign(tokens=rows["tokens"] / 3).drop(columns="run", errors="ignore"),
     )
     pool = pool.reset_index(drop=True)
-    reverse = bl.choose_anchors(fit, pool[::-1].reset_index(drop=True), goals, k=len(pool))
+    reverse = bl.choose_anchors(
+        fit, pool[::-1].reset_index(drop=True), goals, k=len(pool)
+    )
     found = bl.choose_anchors(fit, pool, goals, k=len(pool))
     np.testing.assert_allclose(reverse.sd[-1], found.sd[-1], rtol=1e-6)  # of all runs
     assert (np.diff(found.sd[:, 0]) <= 0).all()
@@ -361,7 +399,10 @@ def datatree(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
 SAYS = {
     ("transfer", "derive"): "starts from the loss of a base",
     ("mixed", "derive"): "starts from the loss of a base",
-    ("declared", "plan"): "a plan does not know dropout, experts; fit the rows of one value",
+    (
+        "declared",
+        "plan",
+    ): "a plan does not know dropout, experts; fit the rows of one value",
     **{
         (pool, use): "not a pool; take a member"
         for pool in ("pool", "one_base")
@@ -389,8 +430,16 @@ def test_pair(name, use):
         np.testing.assert_equal(ask(case, twin, case.twin_rows), found)
 
 
-LIMITS = {"params": 3e8, "ptpp": 60, "max_loss": 3.0, "max_forgetting": 0.1, "baseline": 2.5}
-ROLES = "rows of role target, but the law was fitted to source; choose rows of that role"
+LIMITS = {
+    "params": 3e8,
+    "ptpp": 60,
+    "max_loss": 3.0,
+    "max_forgetting": 0.1,
+    "baseline": 2.5,
+}
+ROLES = (
+    "rows of role target, but the law was fitted to source; choose rows of that role"
+)
 
 
 def plan_of(target: Any, source: Any) -> Any:
@@ -444,10 +493,14 @@ def test_the_other_role_is_refused(use, by_losses, tmp_path):
     """By the column `role`; and by the losses of bases, which are one loss for a source."""
     fit = saved("form1n").accepted(unconverged=True, beyond_evidence=True)
     frame = fit.table.frame
-    rows = frame.drop(columns=["loss", "start_loss", "base_loss"])[:4].assign(role="target")
+    rows = frame.drop(columns=["loss", "start_loss", "base_loss"])[:4].assign(
+        role="target"
+    )
     if by_losses:
         frame = frame.drop(columns="role").assign(start_loss=frame["base_loss"])
-        fit = dataclasses.replace(fit, table=dataclasses.replace(fit.table, frame=frame))
+        fit = dataclasses.replace(
+            fit, table=dataclasses.replace(fit.table, frame=frame)
+        )
     rows["tokens"] *= 1.5
     says, call = SWAPPED[use]
     with pytest.raises(bl.BayeslawError, match=says) as error:
@@ -463,7 +516,9 @@ def test_the_own_role_and_none_are_the_same():
     np.testing.assert_array_equal(fit.latent(rows), fit.latent(bare))
     assert bl.score(fit, bl.from_frame(rows)).equals(bl.score(fit, bl.from_frame(bare)))
     further = bl.from_frame(bare.assign(loss=2.5))
-    assert joined(fit.table, further).role == joined(further, fit.table).role == "source"
+    assert (
+        joined(fit.table, further).role == joined(further, fit.table).role == "source"
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in OPTIONS if name != "point"])
@@ -481,15 +536,28 @@ def test_a_saved_fit_is_the_one_that_was_made(name, tmp_path):
             np.testing.assert_array_equal(values, two.stats[name])
         for attribute in ("at", "convergence", "settings"):
             assert getattr(one, attribute) == getattr(two, attribute), attribute
-        for attribute in ("identity", "arguments", "effects", "drawn", "errors", "new_sizes"):
-            assert getattr(one.spec, attribute) == getattr(two.spec, attribute), attribute
+        for attribute in (
+            "identity",
+            "arguments",
+            "effects",
+            "drawn",
+            "errors",
+            "new_sizes",
+        ):
+            assert getattr(one.spec, attribute) == getattr(two.spec, attribute), (
+                attribute
+            )
         assert {**one.spec.priors} == {**two.spec.priors}
         for attribute in ("frame", "baselines"):
             pd.testing.assert_frame_equal(
-                getattr(one.table, attribute), getattr(two.table, attribute), check_dtype=False
+                getattr(one.table, attribute),
+                getattr(two.table, attribute),
+                check_dtype=False,
             )
         for attribute in ("name", "selection", "sha256"):
-            assert getattr(one.table, attribute) == getattr(two.table, attribute), attribute
+            assert getattr(one.table, attribute) == getattr(two.table, attribute), (
+                attribute
+            )
 
 
 def test_a_file_has_the_parameters_that_are_slow_and_without_losses_none(tmp_path):
@@ -500,7 +568,10 @@ def test_a_file_has_the_parameters_that_are_slow_and_without_losses_none(tmp_pat
     assert len(fit.table.baselines)
     fit.save(tmp_path / "fit.nc")
     whole = bl.load(tmp_path / "fit.nc")
-    assert (whole.convergence, len(whole.table.baselines)) == (state, len(fit.table.baselines))
+    assert (whole.convergence, len(whole.table.baselines)) == (
+        state,
+        len(fit.table.baselines),
+    )
     fit.save(tmp_path / "bare.nc", losses=False)
     bare = bl.load(tmp_path / "bare.nc")
     assert "loss" not in bare.table.frame
@@ -512,17 +583,32 @@ def members(fit: Any) -> list[bl.Posterior]:
 
 
 NEED_LOSSES = ("loo", "check", "datatree")
-BARE = ("plain", "trend", "groups", "drawn", "columns", "rates", "form1n", "transfer", "pool")
+BARE = (
+    "plain",
+    "trend",
+    "groups",
+    "drawn",
+    "columns",
+    "rates",
+    "form1n",
+    "transfer",
+    "pool",
+)
 
 
 @pytest.mark.parametrize(
     ("name", "use"),
-    [cell if cell[1] in ("forecast", "loo") else slow(*cell) for cell in product(BARE, CONSUMERS)],
+    [
+        cell if cell[1] in ("forecast", "loo") else slow(*cell)
+        for cell in product(BARE, CONSUMERS)
+    ],
 )
 def test_a_fit_without_its_losses_gives_the_same_or_refuses(name, use, tmp_path):
     case, found = OPTIONS[name](), []
     rows = case.rows
-    if "run" in rows:  # further rows of a fitted run differ, with a warning: test_posterior.py
+    if (
+        "run" in rows
+    ):  # further rows of a fitted run differ, with a warning: test_posterior.py
         rows = rows.assign(run=rows["run"].astype(str) + " again")
     case.fit.save(tmp_path / "fit.nc", losses=False)
     for fit in (case.fit, bl.load(tmp_path / "fit.nc")):
@@ -535,8 +621,12 @@ def test_a_fit_without_its_losses_gives_the_same_or_refuses(name, use, tmp_path)
         assert SAYS[name, use] in found[0]
         assert found[0] == found[1]
     elif use in NEED_LOSSES:
-        assert found[1].endswith("the fit was saved without its losses; this needs them.")
-    elif use == "derive" and case.fit.law.deviations:  # a second fit, of the law as stated
+        assert found[1].endswith(
+            "the fit was saved without its losses; this needs them."
+        )
+    elif (
+        use == "derive" and case.fit.law.deviations
+    ):  # a second fit, of the law as stated
         assert "saved without its losses" in found[1]
     else:
         np.testing.assert_equal(found[1], found[0])

@@ -17,8 +17,27 @@ from bayeslaw.simulation import example
 from bayeslaw.simulation.worlds import true_fits
 from bayeslaw.tables.hull import MEASURED_DECADES, evidence
 from tests import posteriors, support
-from tests.posteriors import BASE, LIMITS, WORLD, adapted, both, drawn, of_role, posterior, silent
-from tests.support import CHINCHILLA, DESIGN, ROOT, STATED, TRANSFER, exact_transfer, refused, saved
+from tests.posteriors import (
+    BASE,
+    LIMITS,
+    WORLD,
+    adapted,
+    both,
+    drawn,
+    of_role,
+    posterior,
+    silent,
+)
+from tests.support import (
+    CHINCHILLA,
+    DESIGN,
+    ROOT,
+    STATED,
+    TRANSFER,
+    exact_transfer,
+    refused,
+    saved,
+)
 
 TAU, DOMAINS = 0.02, ("french", "english_arabic")
 RUN, MODEL = {"params": 8.1e9, "ptpp": 279}, {"params": 4e8, "ptpp": 62.0}
@@ -61,7 +80,10 @@ def made(name, discrepancy="auto", unique=None, seed=1):
     """A posterior, or a pool of them, without a fit."""
     if name == "pool":
         return Pool({law: made(law, seed=seed) for law in ("form1n", "transfer")})
-    truth, design = STATED.get(name) or (support.truth_of(load_law(name).parameters), DESIGN)
+    truth, design = STATED.get(name) or (
+        support.truth_of(load_law(name).parameters),
+        DESIGN,
+    )
     table = exact_transfer()
     if name not in ("transfer", "form1n"):  # members of a pool have one table
         table = simulate(name, truth, design, sigma=0.002)
@@ -75,7 +97,10 @@ def made(name, discrepancy="auto", unique=None, seed=1):
 def around_the_rows(fit):
     """A model and stage, and replay ratios."""
     rows = fit.table.frame
-    run = {"params": rows["params"].max(), "ptpp": rows["ptpp"].max() if "ptpp" in rows else 20.0}
+    run = {
+        "params": rows["params"].max(),
+        "ptpp": rows["ptpp"].max() if "ptpp" in rows else 20.0,
+    }
     return run, np.array([0.02, 0.3, 1.0] if "replay" in fit.columns else [1.0])
 
 
@@ -83,7 +108,9 @@ def planned(target, source, run, replay, **asked):
     """A plan for the median losses at the middle of the target's rows."""
     tokens = float(np.sqrt(np.prod(target.table.frame["tokens"].quantile([0, 1]))))
     row = grid(**run, tokens=tokens, replay=float(replay[len(replay) // 2]))
-    row = row.assign(**{name: asked[name] for name in ("base", "unique_tokens") if name in asked})
+    row = row.assign(
+        **{name: asked[name] for name in ("base", "unique_tokens") if name in asked}
+    )
     one, other = (float(np.median(fit.latent(row))) for fit in (target, source))
     limits = {"max_loss": 1.02 * one, "max_forgetting": 0.02, "baseline": other} | asked
     fits = accepted(target=target, source=source)
@@ -99,11 +126,19 @@ CASES = [
 @pytest.mark.parametrize(("name", "discrepancy", "unique"), CASES)
 def test_planned_losses_are_those_of_forecasts(name, discrepancy, unique):
     """Draw by draw and far beyond the rows, of annealed rows at their best rate."""
-    fit = made(name, discrepancy, unique) if discrepancy else saved(name).accepted(unconverged=True)
+    fit = (
+        made(name, discrepancy, unique)
+        if discrepancy
+        else saved(name).accepted(unconverged=True)
+    )
     run, ratios = around_the_rows(fit)
     asked = {"unique_tokens": unique} if unique else {}
     found = planned(
-        of_role(fit, "target"), of_role(posteriors.turned(fit), "source"), run, ratios, **asked
+        of_role(fit, "target"),
+        of_role(posteriors.turned(fit), "source"),
+        run,
+        ratios,
+        **asked,
     )
     atpp, replay, values = found.lattice(losses="latent")
     budgets = atpp[::9]
@@ -129,11 +164,16 @@ def test_a_law_that_starts_from_the_base_has_the_losses_of_the_planned_base(pool
         (MODEL, "new"),
     ):
         start = {} if base == "new" else {"baseline": 2.0}
-        for target, latent in ((each, each.latent), (point, lambda row: [point.predict(row)])):
+        for target, latent in (
+            (each, each.latent),
+            (point, lambda row: [point.predict(row)]),
+        ):
             fits = accepted(target=of_role(target, "target"), source=source)
             found = plan(**fits, **asked | model | start, base=base)
             atpp, _, values = found.lattice(losses="latent")
-            row = grid(**model, replay=0.3, tokens=atpp[20] * model["params"]).assign(base=base)
+            row = grid(**model, replay=0.3, tokens=atpp[20] * model["params"]).assign(
+                base=base
+            )
             wanted = np.asarray(latent(row))[:, 0]
             wanted = wanted[np.arange(found.draws) * len(wanted) // found.draws]
             np.testing.assert_allclose(values["target"][20, 0], wanted, rtol=1e-9)
@@ -164,7 +204,9 @@ def is_the_smallest(found):
 
 ASKED = [
     {},
-    {"baseline": (BASE, 0.01)},  # a search of a few regions missed the least budget by 1.1 %
+    {
+        "baseline": (BASE, 0.01)
+    },  # a search of a few regions missed the least budget by 1.1 %
     {"max_forgetting": 0.04, "max_loss": 1.85, "confidence": 0.8},
     {"max_forgetting": 0.05, "relative": False, "confidence": 0.6},
 ]
@@ -173,14 +215,18 @@ ASKED = [
 @pytest.mark.parametrize("asked", [*ASKED, "form1", "form3", "pool"])
 def test_plans_are_the_smallest_of_brute_force(fits, asked):
     if isinstance(asked, dict):
-        return is_the_smallest(plan(**accepted(**fits), **LIMITS | {"baseline": BASE} | asked))
+        return is_the_smallest(
+            plan(**accepted(**fits), **LIMITS | {"baseline": BASE} | asked)
+        )
     target, source = made(asked, seed=1), of_role(made(asked, seed=2), "source")
     run, _ = around_the_rows(target)
     return is_the_smallest(planned(target, source, run, np.linspace(0.05, 0.95, 10)))
 
 
 @pytest.mark.parametrize("params", [1e8, 1.2e10])
-def test_budgets_are_searched_as_far_below_those_of_the_rows_as_forecasts_are_made(fits, params):
+def test_budgets_are_searched_as_far_below_those_of_the_rows_as_forecasts_are_made(
+    fits, params
+):
     """Of a smaller model below the tokens per parameter of the rows, of a larger their tokens."""
     rows = fits["target"].table.frame
     least = (rows["tokens"] / np.maximum(rows["params"], params)).min()
@@ -227,9 +273,13 @@ def test_a_plan_is_the_smallest_of_latent_losses_by_brute_force(by_kind):
     assert found.forgetting == pytest.approx(np.mean(source / BASE - 1))
     # Nothing in its uncertainty is noise, and a loss stated of it has none.
     assert (found.spread["noise"] == 0).all()
-    at = plan(**accepted(**both()), **LIMITS, baseline=BASE, atpp=found.atpp, confidence=0.5)
+    at = plan(
+        **accepted(**both()), **LIMITS, baseline=BASE, atpp=found.atpp, confidence=0.5
+    )
     target, _ = losses(both(), at.tokens, at.replay)
-    assert at.target_loss() == pytest.approx(np.quantile(target, (0.05, 0.5, 0.95, 0.5)))
+    assert at.target_loss() == pytest.approx(
+        np.quantile(target, (0.05, 0.5, 0.95, 0.5))
+    )
 
 
 def test_the_plan_of_the_other_kind_of_losses_stands_beside(by_kind):
@@ -273,12 +323,21 @@ def test_a_plan_for_a_new_run_may_lie_beyond_the_evidence_or_not_be():
 
 
 def test_limits_on_measured_losses_have_the_noise_of_a_run_and_a_seed():
-    asked = WORLD.limits | {"baseline": BASE, "replay": [0.3, 0.4], "losses": "predictive"}
+    asked = WORLD.limits | {
+        "baseline": BASE,
+        "replay": [0.3, 0.4],
+        "losses": "predictive",
+    }
     asked |= accepted(**both())
     noisy, again, other = (plan(**asked, seed=seed) for seed in (1, 1, 2))
-    measured, latent = (noisy.lattice(losses=kind)[2] for kind in ("predictive", "latent"))
+    measured, latent = (
+        noisy.lattice(losses=kind)[2] for kind in ("predictive", "latent")
+    )
     # A rise is over the baseline; each domain has the noise of its own draws.
-    for start, name, domain in ((0, "target", WORLD.target), (1, "forgetting", WORLD.source)):
+    for start, name, domain in (
+        (0, "target", WORLD.target),
+        (1, "forgetting", WORLD.source),
+    ):
         noise = np.log((start + measured[name]) / (start + latent[name]))[0, 0]
         scale = 0.7 * WORLD.sigma[domain]
         assert np.median(np.abs(noise)) == pytest.approx(scale, rel=0.2)
@@ -291,7 +350,8 @@ def test_limits_on_measured_losses_have_the_noise_of_a_run_and_a_seed():
     assert noisy.p_both < noisy.other.p_both
     assert noisy.other.tokens == noisy.tokens
     by_kind = [
-        noisy.frontier([0.9], losses=kind)["atpp"].item() for kind in ("predictive", "latent")
+        noisy.frontier([0.9], losses=kind)["atpp"].item()
+        for kind in ("predictive", "latent")
     ]
     assert by_kind[0] == pytest.approx(noisy.atpp, rel=1e-3)
     assert by_kind[1] < by_kind[0]
@@ -303,7 +363,9 @@ def test_laws_without_replay_or_tokens():
     fit = replace(POINTS["target"], law=law, parameters=CHINCHILLA, table=table)
     asked = {"target": fit, "source": fit, **LIMITS, "max_loss": 2.2, "baseline": 2.2}
     for ratios in (None, [0.3, 1.0]):
-        with pytest.raises(BayeslawError, match="the law chinchilla does not know replay"):
+        with pytest.raises(
+            BayeslawError, match="the law chinchilla does not know replay"
+        ):
             plan(**asked, replay=ratios)
     tokens = (410 / (2.2 - 1.7 - 400 / 8.1e9**0.34)) ** (1 / 0.28)
     assert plan(**asked, replay=[1.0]).tokens == pytest.approx(tokens, rel=1e-9)
@@ -316,7 +378,10 @@ def test_laws_without_replay_or_tokens():
 def test_papers_plan_from_the_true_laws_in_any_unit_of_tokens(unit):
     """With a gated exponent the unit of D is part of the law; a plan uses the law's own unit."""
     p, (target, source) = WORLD.truth["french"], POINTS.values()
-    beta, own = p["beta"] * (1 - p["lambda_"] / (1 + 279 ** -p["zeta"])), target.law.token_unit
+    beta, own = (
+        p["beta"] * (1 - p["lambda_"] / (1 + 279 ** -p["zeta"])),
+        target.law.token_unit,
+    )
     law = replace(target.law, token_unit=own * unit)
     target = replace(target, law=law, parameters=p | {"B": p["B"] / unit**beta})
     found = plan(target=target, source=source, **LIMITS, baseline=BASE)
@@ -337,7 +402,9 @@ def test_papers_plan_from_the_true_laws_in_any_unit_of_tokens(unit):
     rate = 15.0 * (unique / (20 * 8.1e9)) ** 0.5
     seen = unique * (1 - rate * np.log(1 - (tokens / unique - 1) / rate))
     repeated = replace(target, law=law, parameters=p)
-    found = plan(**accepted(target=repeated, source=source), **loose, unique_tokens=0.1 * unique)
+    found = plan(
+        **accepted(target=repeated, source=source), **loose, unique_tokens=0.1 * unique
+    )
     assert seen > 1.05 * tokens
     assert found.tokens == pytest.approx(seen, rel=1e-9)
 
@@ -361,10 +428,14 @@ def test_replay_is_searched_where_both_fits_have_rows_unless_asked(fits):
 def repeating():
     """Fits of which the target's rows have up to two epochs of its new data."""
     table = posterior("french").table
-    distinct = table.frame.eval("tokens * (1 - replay)") / np.resize([1.0, 2.0], len(table))
+    distinct = table.frame.eval("tokens * (1 - replay)") / np.resize(
+        [1.0, 2.0], len(table)
+    )
     table = bl.from_frame(table.frame.assign(unique_tokens=distinct), "french")
     truth = WORLD.truth["french"] | {"R_D": 15.0, "R_D_N": 0.3}
-    target = drawn(WORLD.laws["french"], table, truth, seed=1, sigma=WORLD.sigma["french"])
+    target = drawn(
+        WORLD.laws["french"], table, truth, seed=1, sigma=WORLD.sigma["french"]
+    )
     return {"target": target, "source": posterior(WORLD.source, draws=100)}
 
 
@@ -383,7 +454,9 @@ def test_a_plan_with_repeated_data_is_the_smallest_with_measured_epochs(
 ):
     """Bands were measured up to 1.4 times the fitted epochs, two here."""
     params, most = LIMITS["params"], 2 * 10**0.15
-    distinct = fresh * params / most  # so that a plan has at most `fresh` new tokens a parameter
+    distinct = (
+        fresh * params / most
+    )  # so that a plan has at most `fresh` new tokens a parameter
     asked = LIMITS | {"max_forgetting": 0.035, "baseline": BASE, "replay": ratios}
     asked |= {"losses": "predictive"}
     found = plan(**repeating(), **asked, unique_tokens=distinct)
@@ -405,7 +478,11 @@ def test_a_plan_with_repeated_data_is_the_smallest_with_measured_epochs(
 
 
 def test_a_refused_plan_with_repeated_data_says_how_likely_the_nearer_ones_are():
-    asked = LIMITS | {"max_forgetting": 0.035, "baseline": BASE, "unique_tokens": 1.9e10}
+    asked = LIMITS | {
+        "max_forgetting": 0.035,
+        "baseline": BASE,
+        "unique_tokens": 1.9e10,
+    }
     says = r"no plan within the evidence: P\(both\) of latent losses is at most 0\.[1-8]\d* there\."
     refused(bl.TableError, says, plan, **repeating(), **asked)
 
@@ -422,13 +499,17 @@ def test_baselines_are_measured_with_or_without_an_error(fits, found):
     tokens = unsure.lattice()[0][30] * 8.1e9
     start = losses(fits, tokens, unsure.replay)[1][:, 0] / (1 + rise[30, 0])
     drawn = BASE + 0.01 * np.random.default_rng([0, 11]).standard_normal(400)
-    np.testing.assert_allclose(start, np.roll(drawn, 200))  # in the order of the source's draws
+    np.testing.assert_allclose(
+        start, np.roll(drawn, 200)
+    )  # in the order of the source's draws
     sure = plan(**fits, **LIMITS, baseline=BASE, replay=0.4)
     assert unsure.deterministic.atpp == pytest.approx(sure.deterministic.atpp, rel=0.05)
     assert "with sd 0.01" in unsure.baseline
 
 
-@pytest.mark.parametrize(("column", "own"), [("domain", "english_arabic"), ("role", "source")])
+@pytest.mark.parametrize(
+    ("column", "own"), [("domain", "english_arabic"), ("role", "source")]
+)
 def test_baseline_of_a_numbered_base_on_the_domain_of_the_source(fits, column, own):
     table = fits["source"].table
     rows = pd.concat([table.frame, table.baselines], ignore_index=True)
@@ -446,7 +527,12 @@ def test_baseline_of_a_numbered_base_on_the_domain_of_the_source(fits, column, o
     found = plan_with([rows, other])
     assert found.limits["base"] == "11"
     assert found.limits["baseline"] == pytest.approx(BASE)
-    refused(BayeslawError, "0 rows with tokens = 0", plan_with, [rows[rows["tokens"] > 0], other])
+    refused(
+        BayeslawError,
+        "0 rows with tokens = 0",
+        plan_with,
+        [rows[rows["tokens"] > 0], other],
+    )
 
 
 # -- bases, sizes and shares of the variance ------------------------------------------------------
@@ -470,17 +556,26 @@ def labelled(domain, tau=TAU):
 def of_base(target, source=None, **asked):
     """A plan from a base, and the deviations of both domains from their latent losses."""
     source = labelled("english_arabic") if source is None else source
-    limits = LIMITS | {"max_loss": 2.0, "max_forgetting": 0.3, "baseline": BASE, "confidence": 0.3}
+    limits = LIMITS | {
+        "max_loss": 2.0,
+        "max_forgetting": 0.3,
+        "baseline": BASE,
+        "confidence": 0.3,
+    }
     fits = accepted(target=target, source=source)
     found = plan(**fits, **limits | {"replay": [0.4]} | asked)
-    measured, latent = (found.lattice(losses=kind)[2] for kind in ("predictive", "latent"))
+    measured, latent = (
+        found.lattice(losses=kind)[2] for kind in ("predictive", "latent")
+    )
     pairs = [(0, "target"), (1, "forgetting")]
     return found, [np.log((k + measured[n]) / (k + latent[n]))[0, 0] for k, n in pairs]
 
 
 def test_a_fitted_base_has_its_posterior_and_a_new_one_is_drawn():
     fit = labelled("french")
-    (_, (known, _)), (_, (new, other)) = (of_base(fit, base=name) for name in ("big", "new"))
+    (_, (known, _)), (_, (new, other)) = (
+        of_base(fit, base=name) for name in ("big", "new")
+    )
     assert np.median(known) == pytest.approx(0.01, abs=3e-4)
     assert known.std() == pytest.approx(0.001, rel=0.2)
     assert np.median(new) == pytest.approx(0, abs=3e-3)
@@ -520,7 +615,11 @@ def test_the_base_is_the_only_one_of_its_model_and_stage():
         {"base": "big", "ptpp": 280},
     ):
         found, effects = of_base(fit, **asked)
-        assert [found.limits[n] for n in ("base", "params", "ptpp")] == ["big", 8.1e9, 279]
+        assert [found.limits[n] for n in ("base", "params", "ptpp")] == [
+            "big",
+            8.1e9,
+            279,
+        ]
         np.testing.assert_array_equal(effects, of_base(fit)[1])
     assert of_base(fit, ptpp=285)[0].limits["base"] == "new"
     for asked, says in (
@@ -531,14 +630,19 @@ def test_the_base_is_the_only_one_of_its_model_and_stage():
         refused(BayeslawError, says, of_base, fit, params=None, ptpp=None, **asked)
 
     def renamed(fit):
-        frame = fit.table.frame.assign(base=fit.table.frame["base"].replace("big", "new"))
+        frame = fit.table.frame.assign(
+            base=fit.table.frame["base"].replace("big", "new")
+        )
         draws = fit.draws.assign_coords(base=[*fit.draws["base"].values[:-1], "new"])
         return replace(fit, table=replace(fit.table, frame=frame), draws=draws)
 
     fits = renamed(fit), renamed(labelled("english_arabic"))
     for name in (None, "new"):
         found, effects = of_base(*fits, base=name)
-        assert (found.limits["base"], found.base) == ("new", "base new, with rows of its own")
+        assert (found.limits["base"], found.base) == (
+            "new",
+            "base new, with rows of its own",
+        )
     refused(BayeslawError, "a base is labelled 'new'", of_base, *fits, ptpp=200)
     np.testing.assert_array_equal(effects, of_base(fit)[1])
 
@@ -567,8 +671,15 @@ def test_new_sizes_are_drawn_apart_in_each_domain(fits):
             tau_size=(("chain", "draw"), np.full((4, 100), TAU)),
             size_effect=(("chain", "draw", "size"), np.zeros((4, 100, len(sizes)))),
         )
-        sized.append(replace(fit, spec=replace(fit.spec, effects=("size",)), draws=draws))
-    limits = LIMITS | {"params": 4e9, "max_loss": 1.95, "max_forgetting": 0.1, "baseline": BASE}
+        sized.append(
+            replace(fit, spec=replace(fit.spec, effects=("size",)), draws=draws)
+        )
+    limits = LIMITS | {
+        "params": 4e9,
+        "max_loss": 1.95,
+        "max_forgetting": 0.1,
+        "baseline": BASE,
+    }
     asked = limits | {"confidence": 0.6, "replay": [0.4]}
     found = plan(**accepted(target=sized[0], source=sized[1]), **asked)
     atpp, _, values = found.lattice(losses="latent")
@@ -595,10 +706,14 @@ def test_infeasible_plans_say_what_binds_and_what_is_likeliest(fits):
     assert tight.binds.startswith("target;")
     # The loss that it names is reached: that limit has a plan, and one a per cent lower none.
     stated = float(
-        re.search(r"lowest target loss .* 90 % within the evidence is (.*)", tight.binds)[1]
+        re.search(
+            r"lowest target loss .* 90 % within the evidence is (.*)", tight.binds
+        )[1]
     )
     reached = [
-        plan(**fits, **LIMITS | {"max_forgetting": 1.0, "max_loss": limit}, baseline=BASE)
+        plan(
+            **fits, **LIMITS | {"max_forgetting": 1.0, "max_loss": limit}, baseline=BASE
+        )
         for limit in (1.001 * stated, 0.99 * stated)
     ]
     assert [one.status == "feasible" for one in reached] == [True, False]
@@ -606,7 +721,9 @@ def test_infeasible_plans_say_what_binds_and_what_is_likeliest(fits):
     assert "% within the evidence" in tight.verdict
     # The largest fraction of draws that meets both limits, within the evidence.
     near = plan(**fits, **LIMITS | {"max_loss": 1.74}, baseline=BASE)
-    inside = near.surface(np.geomspace(1, 200, 40), np.linspace(0.1, 0.6, 51)).to_numpy()
+    inside = near.surface(
+        np.geomspace(1, 200, 40), np.linspace(0.1, 0.6, 51)
+    ).to_numpy()
     assert 0.9 > near.best.p_both >= inside.max() > 0
     never = plan(**fits, **LIMITS | {"max_forgetting": -0.3}, baseline=BASE)
     assert never.binds.startswith("forgetting;")
@@ -618,7 +735,9 @@ def test_the_monte_carlo_error_is_that_of_resampled_draws():
     fits = accepted(**{name: silent(fit) for name, fit in both(1000).items()})
     found = plan(**fits, **LIMITS, baseline=BASE, replay=[0.4])
     atpp, _, values = found.lattice()
-    worst = np.maximum(values["target"] / 1.8, (1 + values["forgetting"]) / 1.02)[:, 0] - 1
+    worst = (
+        np.maximum(values["target"] / 1.8, (1 + values["forgetting"]) / 1.02)[:, 0] - 1
+    )
     first = (worst <= 0).argmax(0)
     assert (first > 0).all()
     draw, logs = np.arange(1000), np.log(atpp)
@@ -634,7 +753,9 @@ def test_the_monte_carlo_error_is_that_of_resampled_draws():
     assert found.error["atpp"] == pytest.approx(np.std(budgets), rel=0.3)
     assert found.error["infeasible"] == 0
     one, two = needed[:500], needed[500:]
-    wanted = [np.mean(b <= np.sort(a)[449]) for a, b in ((one, two), (two, one))]  # 450 of 500
+    wanted = [
+        np.mean(b <= np.sort(a)[449]) for a, b in ((one, two), (two, one))
+    ]  # 450 of 500
     assert wanted != [0.9, 0.9]
     assert found.held_out == pytest.approx(np.mean(wanted), abs=0.003)
 
@@ -651,7 +772,9 @@ def test_deterministic_plan_has_its_failure_probability(fits, found):
     assert medians == pytest.approx([1.8, 1.02 * BASE], rel=1e-3)
     risk = 1 - meet(fits, certain.tokens, certain.replay).mean()
     assert certain.p_failure == pytest.approx(risk)
-    assert risk > 0.5  # both limits bind at the optimum, so half of the draws or more violate one
+    assert (
+        risk > 0.5
+    )  # both limits bind at the optimum, so half of the draws or more violate one
     assert found.atpp > certain.atpp
     # A large Monte Carlo error is in the first line.
     assert found.error["atpp"] > 0.03 * found.atpp
@@ -678,7 +801,10 @@ def test_a_plan_has_the_verdict_of_the_check_there(fits, pooled, asked, status, 
     assert str(found).startswith(f"Plan: {status}: about {shown:.3g} ATPP ")
     assert str(found).count("No evidence") == bool(found.evidence) == bool(words)
     assert words in found.evidence
-    row, columns = grid(**RUN, replay=found.replay, tokens=found.tokens), fits["target"].columns
+    row, columns = (
+        grid(**RUN, replay=found.replay, tokens=found.tokens),
+        fits["target"].columns,
+    )
     located = bl.locate(fits["target"].table, row, columns)
     assert (evidence(located, columns)[0] == "ok") == (status == "feasible")
     of = "" if not words else "plan" if found.cheaper is None else "cheaper"
@@ -753,12 +879,18 @@ def test_the_example_is_the_papers_case_beside_its_deterministic_plan():
     sure = plan(**both(), **LIMITS, baseline=BASE, confidence=0.8, losses="predictive")
     assert found.other_error == sure.error
     assert found.other_error != found.error
-    assert found.status == plan(**both(), **LIMITS, baseline=BASE, confidence=0.8).status
+    assert (
+        found.status == plan(**both(), **LIMITS, baseline=BASE, confidence=0.8).status
+    )
     lines = str(found).split("\n\n")[0]
     text = " ".join(lines.split())
-    assert text.startswith("Deterministic plan of the true laws: 8.9 ATPP at 34 % replay, ")
+    assert text.startswith(
+        "Deterministic plan of the true laws: 8.9 ATPP at 34 % replay, "
+    )
     new_run = found.at(atpp=truth.atpp, replay=truth.replay, losses="predictive")
-    assert f"latent losses meet them with probability {truth.p_both:.2f}, and the " in text
+    assert (
+        f"latent losses meet them with probability {truth.p_both:.2f}, and the " in text
+    )
     assert f"losses of one new run with {new_run.p_both:.2f}." in text
     assert "takes, of latent losses, without noise: about " in text
     assert "measured losses of one new run: about " in text
@@ -832,7 +964,9 @@ def test_what_the_readme_states_of_the_example_holds_with_five_seeds():
         )
         error = 2.5 + 4 * found.error["atpp"]
         assert found.atpp == pytest.approx(stated["latent"]["atpp"], abs=error)
-        assert found.other_plan.atpp > 100  # of some draws no budget that is searched will do
+        assert (
+            found.other_plan.atpp > 100
+        )  # of some draws no budget that is searched will do
 
 
 # -- a fixed budget -------------------------------------------------------------------------------
@@ -842,7 +976,9 @@ RATIOS = np.linspace(0.005, 0.995, 1981)
 
 @pytest.mark.parametrize("max_loss", [None, 1.85])
 def test_at_a_fixed_budget_the_least_replay_keeps_the_limits(fits, max_loss):
-    found = plan(**accepted(**fits), **LIMITS | {"max_loss": max_loss}, baseline=BASE, atpp=20.0)
+    found = plan(
+        **accepted(**fits), **LIMITS | {"max_loss": max_loss}, baseline=BASE, atpp=20.0
+    )
     assert found.atpp == pytest.approx(20.0)
     assert found.status.startswith("feasible")
     assert found.p_both >= found.confidence
@@ -862,18 +998,30 @@ def test_at_a_fixed_budget_the_least_replay_keeps_the_limits(fits, max_loss):
 
 
 def test_at_a_fixed_budget_without_limits_the_replay_of_the_best_loss(fits):
-    asked = LIMITS | {"baseline": BASE, "max_loss": None, "max_forgetting": None, "atpp": 20.0}
+    asked = LIMITS | {
+        "baseline": BASE,
+        "max_loss": None,
+        "max_forgetting": None,
+        "atpp": 20.0,
+    }
     found = plan(**accepted(**fits), **asked)
     rows = grid(**RUN, replay=RATIOS, tokens=20 * 8.1e9)
     stated = np.sort(fits["target"].latent(rows), axis=0)[359]
     assert found.replay == pytest.approx(RATIOS[stated.argmin()], abs=6e-4)
     assert found.target_loss()[3] == pytest.approx(stated.min(), rel=1e-3)
-    assert "the least target loss that holds with probability 90 %" in " ".join(str(found).split())
+    assert "the least target loss that holds with probability 90 %" in " ".join(
+        str(found).split()
+    )
     assert found.sensitivity().empty
 
 
 def test_a_fixed_budget_that_keeps_no_limit_says_the_best_probability(fits):
-    asked = LIMITS | {"baseline": BASE, "max_loss": None, "max_forgetting": -0.2, "atpp": 20.0}
+    asked = LIMITS | {
+        "baseline": BASE,
+        "max_loss": None,
+        "max_forgetting": -0.2,
+        "atpp": 20.0,
+    }
     found = plan(**accepted(**fits), **asked)
     most = found.surface([20.0], RATIOS).to_numpy().max()
     assert (found.status, found.atpp) == ("infeasible", np.inf)
@@ -884,7 +1032,9 @@ def test_a_fixed_budget_that_keeps_no_limit_says_the_best_probability(fits):
 
 # -- mistakes -------------------------------------------------------------------------------------
 
-COPY = {"target": lambda fits: replace(fits["source"], draws=fits["source"].draws.copy())}
+COPY = {
+    "target": lambda fits: replace(fits["source"], draws=fits["source"].draws.copy())
+}
 UNSURE = {
     "source": lambda fits: replace(
         fits["source"], convergence=replace(posteriors.GOOD, divergences=3)
@@ -901,7 +1051,10 @@ MISTAKES = [
     ({"ptpp": None}, "a plan needs ptpp="),
     ({"max_loss": np.inf}, "max_loss=inf: give a positive number"),
     ({"max_forgetting": -1}, "max_forgetting=-1: 0.02 allows"),
-    ({"max_forgetting": 2}, "give a fraction, not a percentage; 0.02 allows a rise of 2 %"),
+    (
+        {"max_forgetting": 2},
+        "give a fraction, not a percentage; 0.02 allows a rise of 2 %",
+    ),
     ({"baseline": -2.0}, "baseline=-2: give a source loss"),
     ({"baseline": (BASE, -1)}, "standard deviation"),
     ({"baseline": None, "ptpp": 100}, r"0 rows with tokens = 0.*pass baseline="),
@@ -916,13 +1069,20 @@ MISTAKES = [
     (UNSURE, "3 divergences"),
     # Twice as far as bands were measured.
     ({"replay": [1.0]}, r"no plan within the evidence.* 0\.5 of replay .*: ask for"),
-    ({"ptpp": 279e2}, r"plan: No evidence: rows lie up to 2 decades of PTPP .*: ask for"),
+    (
+        {"ptpp": 279e2},
+        r"plan: No evidence: rows lie up to 2 decades of PTPP .*: ask for",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("wrong", "says"), MISTAKES, ids=[says[:30] for _, says in MISTAKES])
+@pytest.mark.parametrize(
+    ("wrong", "says"), MISTAKES, ids=[says[:30] for _, says in MISTAKES]
+)
 def test_mistakes_are_told(fits, wrong, says):
-    wrong = {name: value(fits) if callable(value) else value for name, value in wrong.items()}
+    wrong = {
+        name: value(fits) if callable(value) else value for name, value in wrong.items()
+    }
     refused(BayeslawError, says, plan, **fits | LIMITS | {"baseline": BASE} | wrong)
 
 
@@ -931,7 +1091,10 @@ def test_mistakes_about_a_plan_are_told(found):
         (lambda: found.within(tokens=0), "positive cap"),
         (lambda: found.at(atpp=0, replay=0.3), "atpp=0: give a positive number"),
         (lambda: found.at(atpp=5, replay=1.3), "replay ratios lie in"),
-        (lambda: found.frontier([0.5, 90]), "confidence=90 is not between 0 and 1; 0.9 is 90 %"),
+        (
+            lambda: found.frontier([0.5, 90]),
+            "confidence=90 is not between 0 and 1; 0.9 is 90 %",
+        ),
         (lambda: found.frontier([np.nan]), "confidence=nan is not between"),
         (lambda: found.frontier([0]), "confidence=0 is not between"),
     ):

@@ -19,7 +19,18 @@ from bayeslaw.huber.doubts import _of_columns, examine
 from bayeslaw.model.training import for_table
 from bayeslaw.simulation.worlds import simulate
 from tests import support
-from tests.support import DATA, DESIGN, LAWS, delphi, made, miss, on_bound, refused, small, truth_of
+from tests.support import (
+    DATA,
+    DESIGN,
+    LAWS,
+    delphi,
+    made,
+    miss,
+    on_bound,
+    refused,
+    small,
+    truth_of,
+)
 
 ENGLISH = bl.read_table(DATA / "tinycpt/english.csv", where="annealed and replay < 1")
 OLMO = bl.read_table(DATA / "olmo/ladder.csv", where="domain == 'c4_en'")
@@ -27,8 +38,13 @@ REPEATED = bl.grid(
     params=[1e8, 4e8, 1.6e9], unique_tokens=[2e8, 1e9], tokens=[1e9, 6e9, 3e10, 1e11]
 )
 OWN = DESIGN.assign(role="source")
-EXACT = {name: (truth_of(bl.load_law(name).parameters), OWN) for name in LAWS} | support.STATED
-EXACT["chinchilla, repeated"] = support.CHINCHILLA | {"R_D": 60.0, "R_D_N": 0.5}, REPEATED
+EXACT = {
+    name: (truth_of(bl.load_law(name).parameters), OWN) for name in LAWS
+} | support.STATED
+EXACT["chinchilla, repeated"] = (
+    support.CHINCHILLA | {"R_D": 60.0, "R_D_N": 0.5},
+    REPEATED,
+)
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -37,7 +53,9 @@ def test_noiseless_losses_and_parameters_are_recovered(name):
     law = name.partition(",")[0]
     table = simulate(law, truth, design)
     point = bl.fit_huber(law, table)
-    unseen = design.assign(params=1.7 * design["params"], ptpp=1.9 * design.get("ptpp", 100))
+    unseen = design.assign(
+        params=1.7 * design["params"], ptpp=1.9 * design.get("ptpp", 100)
+    )
     own = for_table(bl.load_law(law), table)
     for rows in (table.frame, unseen) if law != "transfer" else (table.frame,):
         wanted = own.loss(truth, own.covariates(rows))
@@ -49,7 +67,9 @@ def test_noiseless_losses_and_parameters_are_recovered(name):
     exponents = len(point.law.exponents)
     assert 0 < point.agreeing <= 1
     assert point.starts == 64 * exponents
-    assert point.polished == (max(6, exponents) if point.agreeing == 1 else 3 * exponents)
+    assert point.polished == (
+        max(6, exponents) if point.agreeing == 1 else 3 * exponents
+    )
 
 
 @pytest.mark.filterwarnings("ignore::bayeslaw.common.errors.FitWarning")
@@ -58,7 +78,9 @@ def test_point_fits_are_as_recorded(name):
     """The objective, and which parameters end on a bound, of commit e6d23c6."""
     law, table = name.split(" on ")
     point = bl.fit_huber(law, support.golden_table(table), bounds="prior")
-    assert point.objective == pytest.approx(support.goldens()["huber"][name]["objective"], rel=1e-9)
+    assert point.objective == pytest.approx(
+        support.goldens()["huber"][name]["objective"], rel=1e-9
+    )
     assert sorted(point.at_bounds) == support.goldens()["huber"][name]["at_bounds"]
 
 
@@ -76,13 +98,17 @@ def test_the_objective_is_the_papers():
 def test_order_and_repeats_of_rows_and_the_seed_change_nothing():
     frame, table = small().frame, made("dcpt", sigma=0.002)
     many = pd.concat([frame.assign(run=str(i)) for i in range(10)])
-    stated = [bl.from_frame(rows) for rows in (many, frame.sample(frac=1, random_state=1))]
+    stated = [
+        bl.from_frame(rows) for rows in (many, frame.sample(frac=1, random_state=1))
+    ]
     cases = [("chinchilla", small(), rows, 0, 1e-7) for rows in stated]
     for law, rows, others, seed, near in [*cases, ("dcpt", table, table, 1, 1e-5)]:
         one, other = bl.fit_huber(law, rows), bl.fit_huber(law, others, seed=seed)
         assert other.objective == pytest.approx(one.objective, rel=1e-8)
         assert miss(one, other, rows) < near
-    assert bl.fit_huber("dcpt", table).parameters == bl.fit_huber("dcpt", table).parameters
+    assert (
+        bl.fit_huber("dcpt", table).parameters == bl.fit_huber("dcpt", table).parameters
+    )
 
 
 ROW = bl.from_frame(DESIGN.iloc[:1].assign(loss=3.0))
@@ -115,7 +141,9 @@ def test_extreme_losses_and_counts():
         scaled = bl.fit_huber("chinchilla", table).predict(table) / scale
         np.testing.assert_allclose(scaled, one.predict(small()), rtol=1e-6)
     constant = bl.from_frame(DESIGN.assign(loss=2.5))
-    np.testing.assert_allclose(bl.fit_huber("form3", constant).predict(constant), 2.5, rtol=1e-6)
+    np.testing.assert_allclose(
+        bl.fit_huber("form3", constant).predict(constant), 2.5, rtol=1e-6
+    )
     few = bl.fit_huber("chinchilla", small(), starts=2, polish=64)
     assert (few.starts, few.polished) == (2, 2)
 
@@ -131,7 +159,9 @@ def best_of_random(law, table, starts):
         return np.nan_to_num(objective.residuals(v[None])[0], nan=1e3, posinf=1e3)
 
     def jacobian(v):
-        return np.nan_to_num(objective.jacobian(v[None], objective.residuals(v[None]))[0].T)
+        return np.nan_to_num(
+            objective.jacobian(v[None], objective.residuals(v[None]))[0].T
+        )
 
     how = {"bounds": (low, high), "loss": "huber", "f_scale": 0.02, "x_scale": "jac"}
     how |= dict.fromkeys(("xtol", "ftol", "gtol"), 1e-14) | {"max_nfev": 300}
@@ -192,7 +222,9 @@ def test_chinchilla_is_fitted_in_a_second():
         ("form2", "ptpp <= 124", "paper", "beta = 20", None),
     ],
 )
-def test_exponents_without_a_finite_optimum_end_at_their_bounds(law, rows, bounds, ends, objective):
+def test_exponents_without_a_finite_optimum_end_at_their_bounds(
+    law, rows, bounds, ends, objective
+):
     with pytest.warns(bl.FitWarning, match=ends):
         point = bl.fit_huber(law, ENGLISH.query(rows), bounds=bounds)
     assert point.bounds == bounds
@@ -233,7 +265,9 @@ def test_two_stages_leave_one_direction_of_the_gate_free():
     summary, lambdas = fit.summary(), [p["lambda_"] for p in fit.solutions]
     ends = [fit.parameters["lambda_"], min(lambdas), max(lambdas)]
     assert summary.loc["lambda_", ["value", "lowest", "highest"]].tolist() == ends
-    assert bl.fit_huber("form2", whole).forecast(DESIGN.assign(ptpp=900))["unique"].all()
+    assert (
+        bl.fit_huber("form2", whole).forecast(DESIGN.assign(ptpp=900))["unique"].all()
+    )
 
 
 @given(seed=st.integers(0, 10_000), near=st.floats(0.01, 1.0))
@@ -243,7 +277,9 @@ def test_bounded_steps_are_newton_steps_where_no_bound_is_active(seed, near):
     matrix, gradient = root @ root.swapaxes(-1, -2), rng.normal(size=(5, 4))
     newton = -np.linalg.solve(matrix, gradient[..., None])[..., 0]
     wide = 2 * np.abs(newton)
-    np.testing.assert_allclose(bounded_steps(matrix, gradient, -wide, wide), newton, rtol=1e-8)
+    np.testing.assert_allclose(
+        bounded_steps(matrix, gradient, -wide, wide), newton, rtol=1e-8
+    )
     tight = near * np.abs(newton)
     tight[:, 0] = 0
     step = bounded_steps(matrix, gradient, -tight, tight)
@@ -269,8 +305,12 @@ def said(frame, law="chinchilla"):
 @cache
 def ladder(seed=1):
     """Noisy rows of a Chinchilla law: eight sizes, each at eight amounts of data."""
-    design = bl.grid(params=np.geomspace(1e8, 1e10, 8), tokens=np.geomspace(1e9, 1e11, 8))
-    return simulate("chinchilla", support.CHINCHILLA, design, sigma=0.004, seed=seed).frame
+    design = bl.grid(
+        params=np.geomspace(1e8, 1e10, 8), tokens=np.geomspace(1e9, 1e11, 8)
+    )
+    return simulate(
+        "chinchilla", support.CHINCHILLA, design, sigma=0.004, seed=seed
+    ).frame
 
 
 @on_bound
@@ -283,7 +323,9 @@ def test_rows_far_out_are_named_with_a_query_that_leaves_them_out():
     assert "2 of 64 rows lie far from a Huber fit of chinchilla" in words
     assert "likelihood='skewed'" in words
     query = re.search(r"where='(.*?)'", words)[1]
-    assert {*far.loc[[3, 33], "loss"]} == {*far["loss"]} - {*bl.from_frame(far).query(query).loss}
+    assert {*far.loc[[3, 33], "loss"]} == {*far["loss"]} - {
+        *bl.from_frame(far).query(query).loss
+    }
     assert not said(bl.from_frame(far).query(query).frame)
     size = far["params"].unique()[2]
     far.loc[far["params"] == size, "loss"] *= 0.7
@@ -304,9 +346,17 @@ def test_units_that_losses_speak_against():
     assert "loss_unit='perplexity'" in said(perplexity)[0]
     (words,) = said(ladder().assign(params=tokens, tokens=params))
     assert "check that these columns are not swapped" in words
-    assert "largest model has 1e+13 parameters" in said(ladder().assign(params=params * 1e3))[0]
+    assert (
+        "largest model has 1e+13 parameters"
+        in said(ladder().assign(params=params * 1e3))[0]
+    )
     for accuracy in (1 - loss / 8, 0.9 * (1 - loss / 8)):
-        refused(bl.TableError, r"accuracies.*'1 - loss'", said, ladder().assign(loss=accuracy))
+        refused(
+            bl.TableError,
+            r"accuracies.*'1 - loss'",
+            said,
+            ladder().assign(loss=accuracy),
+        )
     assert "no term of chinchilla has a part" in said(ladder().assign(loss=6 - loss))[0]
     with pytest.raises(
         bl.FitError, match="2 rows; chinchilla needs at least 5, one for each param"
@@ -326,7 +376,10 @@ def test_counts_and_bytes_that_losses_speak_against():
     adapted = {"ptpp": 20.0, "replay": 0.1}
     assert not said(millions.assign(**adapted))
     assert "steps" in said(steps.assign(tokens=steps["tokens"] / 10, **adapted))[-1]
-    assert "a base was pre-trained on 1e+14 tokens" in said(ladder().assign(ptpp=1e4, replay=0))[0]
+    assert (
+        "a base was pre-trained on 1e+14 tokens"
+        in said(ladder().assign(ptpp=1e4, replay=0))[0]
+    )
     bytes_ = ladder().assign(loss=ladder()["loss"] / np.log(2) / 4.4)
     says = "0.33 times .* bits per byte, give loss_unit='bits-per-byte' and bytes_per_token=4.4"
     assert re.search(says, said(bytes_)[0])
@@ -341,7 +394,9 @@ def test_checkpoints_without_a_mark_are_doubted():
     assert "8 of 8 runs have rows at several tokens" in words
     assert "26 to 66 %" in words
     assert "columns={'annealed': '1'}" in words
-    seed = frame.assign(run=np.tile(range(8), 8))  # a label of eight sizes: of a row each
+    seed = frame.assign(
+        run=np.tile(range(8), 8)
+    )  # a label of eight sizes: of a row each
     marked = runs.assign(annealed=1), runs.assign(annealed=runs["tokens"] > 9e10)
     ends = runs.loc[runs.groupby("run")["tokens"].idxmax()]
     for rows in (seed, *marked, ends, frame.assign(run=None), ladder().assign(run="a")):
@@ -352,7 +407,10 @@ def test_checkpoints_without_a_mark_are_doubted():
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
-        (slice(5), "^table: 5 runs are few: .* 92 % .*, 62 % on the worst of six sources. Priors"),
+        (
+            slice(5),
+            "^table: 5 runs are few: .* 92 % .*, 62 % on the worst of six sources. Priors",
+        ),
         (slice(3), "^table: 3 runs are few: .* and fewer were not tested"),
         (slice(6), ""),
     ],
@@ -362,7 +420,9 @@ def test_a_fit_to_few_runs_says_what_it_is_worth(rows, says):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", bl.TableWarning)
             examine(bl.load_law("chinchilla"), bl.from_frame(frame[rows]))
-        assert [bool(re.search(says, str(each.message))) for each in caught] == [True] * bool(says)
+        assert [bool(re.search(says, str(each.message))) for each in caught] == [
+            True
+        ] * bool(says)
 
 
 @on_bound
@@ -371,7 +431,9 @@ def test_shipped_tables_are_not_doubted():
     ladder = pd.read_csv(DATA / "olmo" / "ladder.csv")
     tables = [("chinchilla", rows) for _, rows in ladder.groupby("domain")]
     gadre = pd.read_csv(DATA / "gadre" / "overtraining.csv")
-    tables += [("chinchilla", rows) for _, rows in gadre.groupby(["domain", "train_set"])]
+    tables += [
+        ("chinchilla", rows) for _, rows in gadre.groupby(["domain", "train_set"])
+    ]
     tables += [("chinchilla", pd.read_csv(DATA / "delphi" / "isotoken.csv"))]
     for name, rows in tables:
         assert not said(rows, name), rows.iloc[0].to_dict()

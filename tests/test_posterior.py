@@ -19,7 +19,15 @@ import xarray as xr
 from scipy import stats
 
 import bayeslaw as bl
-from bayeslaw import FileError, NotConverged, TableError, TableWarning, from_frame, grid, load
+from bayeslaw import (
+    FileError,
+    NotConverged,
+    TableError,
+    TableWarning,
+    from_frame,
+    grid,
+    load,
+)
 from bayeslaw.common.shown import Shown
 from bayeslaw.inference import fitted
 from bayeslaw.inference.convergence import Convergence, diagnose
@@ -97,9 +105,16 @@ def test_a_frame_is_validated_wherever_it_enters(posterior):
 
 
 def test_what_a_forecast_cannot_take_is_said_in_one_line(posterior):
-    refused(TableError, "a pandas data frame .* a list: give pd", posterior.forecast, [1e9, 1e10])
+    refused(
+        TableError,
+        "a pandas data frame .* a list: give pd",
+        posterior.forecast,
+        [1e9, 1e10],
+    )
     forecast = posterior.forecast(ROWS)
-    refused(TableError, "95 is not between 0 and 1; 0.95 is the 95 %", forecast.quantile, 95)
+    refused(
+        TableError, "95 is not between 0 and 1; 0.95 is the 95 %", forecast.quantile, 95
+    )
     refused(TableError, "needs at least one level", forecast.bands, [])
     assert forecast.bands(0.9).equals(forecast.bands([0.9]))
     assert forecast.to_frame(0.9).equals(forecast.to_frame([0.9]))
@@ -109,7 +124,9 @@ def test_what_a_forecast_cannot_take_is_said_in_one_line(posterior):
 def test_negative_shares_of_variance_are_explained():
     raises = np.array([[-1.0], [1.0]])
     for lowers, explained in ((-0.3 * raises, True), (0.3 * raises, False)):
-        frame = shares([(1.0, {"parameters": raises, "discrepancy": lowers})], pd.Index([0]))
+        frame = shares(
+            [(1.0, {"parameters": raises, "discrepancy": lowers})], pd.Index([0])
+        )
         text = " ".join(Shown("", shares_blocks(frame)).text().split())
         assert (
             "A negative share says that this source partly cancels another" in text
@@ -118,7 +135,9 @@ def test_negative_shares_of_variance_are_explained():
 
 
 def test_latent_is_the_law_and_predictive_adds_its_noise(posterior):
-    latent, noisy = (posterior.forecast(small(), kind=kind) for kind in ("latent", "predictive"))
+    latent, noisy = (
+        posterior.forecast(small(), kind=kind) for kind in ("latent", "predictive")
+    )
     draws = noisy.draws
     assert (draws.dims, draws.shape) == (("chain", "draw", "row"), (4, 500, 20))
     for name in ("params", "tokens"):
@@ -126,8 +145,12 @@ def test_latent_is_the_law_and_predictive_adds_its_noise(posterior):
         np.testing.assert_array_equal(draws[name], small().frame[name])
     assert (draws.name, draws.attrs["units"]) == ("loss", "nats per token")
     np.testing.assert_array_equal(latent.samples, posterior.latent(small()))
-    np.testing.assert_array_equal(latent.quantile(0.1), [np.quantile(latent.samples, 0.1, axis=0)])
-    paper = {str(n): v.values.reshape(-1, 1) for n, v in posterior.paper.data_vars.items()}
+    np.testing.assert_array_equal(
+        latent.quantile(0.1), [np.quantile(latent.samples, 0.1, axis=0)]
+    )
+    paper = {
+        str(n): v.values.reshape(-1, 1) for n, v in posterior.paper.data_vars.items()
+    }
     loss = posterior.law.loss(paper, posterior.law.covariates(small().frame))
     np.testing.assert_allclose(loss, latent.samples, rtol=1e-10)
     q, noise = posterior.values(), np.log(noisy.samples / latent.samples)
@@ -145,11 +168,15 @@ def test_latent_is_the_law_and_predictive_adds_its_noise(posterior):
 
 def test_noise_is_independent_from_row_to_row_and_of_its_seed(posterior):
     twice = ROWS.iloc[[0, 0]]
-    latent, noisy = (posterior.forecast(twice, kind=kind) for kind in ("latent", "predictive"))
+    latent, noisy = (
+        posterior.forecast(twice, kind=kind) for kind in ("latent", "predictive")
+    )
     np.testing.assert_array_equal(latent.samples[:, 0], latent.samples[:, 1])
     noise = np.log(noisy.samples / latent.samples)
     assert abs(stats.spearmanr(noise[:, 0], noise[:, 1]).statistic) < 0.08
-    one, again, other = (posterior.forecast(ROWS, seed=seed).samples for seed in (3, 3, 4))
+    one, again, other = (
+        posterior.forecast(ROWS, seed=seed).samples for seed in (3, 3, 4)
+    )
     np.testing.assert_array_equal(one, again)
     assert not np.array_equal(one, other)
 
@@ -158,18 +185,29 @@ def test_steps_beyond_the_rows_are_of_the_losses_and_change_none_within():
     fit = saved("trend")
     far = grid(params=[1e7, 3e10], tokens=[1e7, 1e14])
     rows = pd.concat([small().frame[["params", "tokens"]], far], ignore_index=True)
-    np.testing.assert_allclose(fit.latent(rows)[:, :20], fit.latent(small()), rtol=1e-12)
+    np.testing.assert_allclose(
+        fit.latent(rows)[:, :20], fit.latent(small()), rtol=1e-12
+    )
     np.testing.assert_array_equal(fit.latent(rows), fit.latent(rows))
     # Another fit of the same seed draws other steps, and so far out is another loss.
-    other = replace(fit, table=from_frame(small().frame.assign(loss=1.01 * small().loss)))
-    assert (np.abs(np.log(fit.latent(far) / other.latent(far))).max(0)[[0, 3]] > 1e-3).all()
+    other = replace(
+        fit, table=from_frame(small().frame.assign(loss=1.01 * small().loss))
+    )
+    assert (
+        np.abs(np.log(fit.latent(far) / other.latent(far))).max(0)[[0, 3]] > 1e-3
+    ).all()
 
 
 def test_bands_are_nested_and_tidy(posterior):
     forecast, levels = posterior.forecast(ROWS), (0.1, 0.5, 0.8, 0.9, 0.99)
     bands = forecast.bands(levels)
     columns = ["row", "level", "params", "tokens", *PLACE]
-    columns += ["synthetic", "median", "lower", "upper"]  # synthetic as the fitted losses are
+    columns += [
+        "synthetic",
+        "median",
+        "lower",
+        "upper",
+    ]  # synthetic as the fitted losses are
     assert list(bands.columns) == columns
     assert len(bands) == len(levels) * len(ROWS)
     for _, row in bands.groupby("row"):
@@ -181,13 +219,30 @@ def test_bands_are_nested_and_tidy(posterior):
 
 
 def test_export(posterior, tmp_path):
-    forecast, ends = posterior.forecast(ROWS), ["lower_50", "upper_50", "lower_90", "upper_90"]
+    forecast, ends = (
+        posterior.forecast(ROWS),
+        ["lower_50", "upper_50", "lower_90", "upper_90"],
+    )
     for name, read in (("é.csv", pd.read_csv), ("é.parquet", pd.read_parquet)):
         forecast.write(tmp_path / name, levels=(0.5, 0.9))
         back = read(tmp_path / name)
-        assert list(back.columns) == ["params", "tokens", "median", *ends, *PLACE, "synthetic"]
-        pd.testing.assert_frame_equal(back, forecast.to_frame((0.5, 0.9)), check_exact=True)
-    refused(TableError, r"cannot write: .*directory", forecast.write, tmp_path / "absent" / "x.csv")
+        assert list(back.columns) == [
+            "params",
+            "tokens",
+            "median",
+            *ends,
+            *PLACE,
+            "synthetic",
+        ]
+        pd.testing.assert_frame_equal(
+            back, forecast.to_frame((0.5, 0.9)), check_exact=True
+        )
+    refused(
+        TableError,
+        r"cannot write: .*directory",
+        forecast.write,
+        tmp_path / "absent" / "x.csv",
+    )
     assert len([*tmp_path.iterdir()]) == 2
 
 
@@ -211,7 +266,9 @@ def test_mistakes_of_forecasts(posterior, call, says):
 
 
 def test_aliases_other_columns_and_far_rows(posterior):
-    named = posterior.forecast(ROWS.rename(columns={"params": "N", "tokens": "D"}).assign(note="é"))
+    named = posterior.forecast(
+        ROWS.rename(columns={"params": "N", "tokens": "D"}).assign(note="é")
+    )
     np.testing.assert_array_equal(named.samples, posterior.forecast(ROWS).samples)
     assert (named.to_frame()["note"] == "é").all()
     frame = posterior.forecast(small()).to_frame()
@@ -227,8 +284,12 @@ def test_every_row_has_a_position(posterior):
     outside = posterior.forecast(ROWS).to_frame()
     assert (posterior.forecast(small()).to_frame()["decades"] == 0).all()
     beyond = np.log10(ROWS / [3e9, 1e11]).clip(lower=0)
-    np.testing.assert_allclose(outside["decades"], np.hypot(beyond["params"], beyond["tokens"]))
-    staged = replace(posterior, table=from_frame(posterior.table.frame.assign(ptpp=31.0)))
+    np.testing.assert_allclose(
+        outside["decades"], np.hypot(beyond["params"], beyond["tokens"])
+    )
+    staged = replace(
+        posterior, table=from_frame(posterior.table.frame.assign(ptpp=31.0))
+    )
     predicted = staged.forecast(grid(params=1e9, tokens=1e10, ptpp=[31, 279]))
     assert predicted.positions["unvaried"].tolist() == ["", "ptpp"]
     assert predicted.to_frame()["position"].tolist() == ["interpolation", "projection"]
@@ -272,7 +333,9 @@ def test_each_part_of_the_gate():
         assert found.failures == (says,)
         assert (found.ok, found.enough, found.note.level) == (False, False, "refuse")
     # One transition of a thousand may diverge, and is told.
-    few, more = (Convergence(**GATE | {"divergences": n, "transitions": 2000}) for n in (2, 3))
+    few, more = (
+        Convergence(**GATE | {"divergences": n, "transitions": 2000}) for n in (2, 3)
+    )
     assert few.ok
     assert "2 of 2,000 transitions diverged" in str(few)
     assert not more.ok
@@ -296,9 +359,12 @@ def test_between_its_limits_a_fit_is_usable_and_says_what_that_costs():
     width = 2 * stats.norm.ppf(0.95)
     moves = [100 * np.std(q[0] - q[1]) / width for q in (median, low, high)]
     said = re.search(
-        r"move by about (\d+) % .*? ends of the bands by (\d+) %", " ".join(shown.split())
+        r"move by about (\d+) % .*? ends of the bands by (\d+) %",
+        " ".join(shown.split()),
     )
-    assert [int(n) for n in said.groups()] == pytest.approx([moves[0], np.mean(moves[1:])], abs=0.7)
+    assert [int(n) for n in said.groups()] == pytest.approx(
+        [moves[0], np.mean(moves[1:])], abs=0.7
+    )
     assert fit.require_converged() == ()
 
 
@@ -317,7 +383,12 @@ def test_scales_are_judged_by_the_widths_that_they_give():
         steps[:, k] = 0.9 * steps[:, k - 1] + np.sqrt(1 - 0.9**2) * steps[:, k]
     apart = steps + np.array([0, 0, 3, 3])[:, None]
     found = [
-        diagnose(losses, sampler, None, xr.Dataset({"sigma": (("chain", "draw"), np.exp(s / 4))}))
+        diagnose(
+            losses,
+            sampler,
+            None,
+            xr.Dataset({"sigma": (("chain", "draw"), np.exp(s / 4))}),
+        )
         for s in (steps, apart)
     ]
     ess = float(azs.ess(xr.DataArray(steps, dims=("chain", "draw"))))
@@ -341,7 +412,9 @@ def test_diagnostics_are_those_of_arviz(posterior):
     draws, stats = posterior.draws, posterior.stats
     used = fitted_quantities(posterior, np.log(posterior.latent(small())))
     got, recorded = diagnose(used, stats), posterior.convergence
-    ess = azs.summary(used, kind="diagnostics", round_to="none")[["ess_bulk", "ess_tail"]].min()
+    ess = azs.summary(used, kind="diagnostics", round_to="none")[
+        ["ess_bulk", "ess_tail"]
+    ].min()
     rhat = max(float(v.max()) for v in azs.rhat(used).values())
     assert got.rhat == pytest.approx(rhat, abs=1e-4)
     assert recorded.rhat == pytest.approx(rhat, abs=1e-4)
@@ -372,14 +445,21 @@ def test_stuck_chains_fail(posterior):
     assert not diagnose(draws, posterior.stats).rhat <= 1.01
     draws["alpha"][:] = 0.5
     assert not diagnose(draws, posterior.stats).ok
-    assert not diagnose(posterior.draws.isel(chain=[0]), posterior.stats.isel(chain=[0])).ok
+    assert not diagnose(
+        posterior.draws.isel(chain=[0]), posterior.stats.isel(chain=[0])
+    ).ok
 
 
 @pytest.mark.filterwarnings("ignore:.* rows were fitted")
 def test_an_unconverged_posterior_is_refused_or_marked():
     fit = saved("unconverged")
     for use in (fit.forecast, fit.predict, lambda rows: bl.score(fit, rows)):
-        refused(NotConverged, r"bulk ESS .* < 200.*fit.accepted.unconverged=True", use, small())
+        refused(
+            NotConverged,
+            r"bulk ESS .* < 200.*fit.accepted.unconverged=True",
+            use,
+            small(),
+        )
     refused(NotConverged, "ESS", fit.forecast, small(), kind="latent")
     usable = fit.accepted(**ALLOW)
     marked = usable.forecast(small())
@@ -397,7 +477,9 @@ def test_what_is_accepted_stays_with_the_fit_and_is_not_saved(path):
     assert not fit.accepts_unconverged  # another fit
     pool = bl.Pool({"one": fit, "two": saved("walk")}).accepted(unconverged=True)
     assert not pool.accepts_beyond
-    assert pool.require_converged() == tuple(f"table: {w}" for w in pool.convergence.failures)
+    assert pool.require_converged() == tuple(
+        f"table: {w}" for w in pool.convergence.failures
+    )
     for each in (both, pool):
         each.forecast(small())
         each.save(path)
@@ -407,7 +489,13 @@ def test_what_is_accepted_stays_with_the_fit_and_is_not_saved(path):
 
 # -- trees ----------------------------------------------------------------------------------------
 
-GROUPS = {"posterior", "posterior_predictive", "prior", "prior_predictive", "log_likelihood"}
+GROUPS = {
+    "posterior",
+    "posterior_predictive",
+    "prior",
+    "prior_predictive",
+    "log_likelihood",
+}
 GROUPS |= {"sample_stats", "observed_data", "constant_data"}
 
 
@@ -421,10 +509,14 @@ def test_a_tree_has_all_groups_and_arviz_reads_it():
         assert tree[group]["log_loss"].shape == (*shape, len(fit.table))
     assert tree["posterior"]["run_effect"].dims == ("chain", "draw", "run")
     assert tree["posterior"]["E"].attrs["units"] == "nats per token"
-    assert {"params", "tokens", "replay", "ptpp", "run", "base"} <= {*tree["constant_data"]}
+    assert {"params", "tokens", "replay", "ptpp", "run", "base"} <= {
+        *tree["constant_data"]
+    }
     observed = tree["observed_data"]["log_loss"]
     np.testing.assert_array_equal(observed, np.log(fit.table.loss))
-    low, high = tree["posterior_predictive"]["log_loss"].quantile([0.05, 0.95], ("chain", "draw"))
+    low, high = tree["posterior_predictive"]["log_loss"].quantile(
+        [0.05, 0.95], ("chain", "draw")
+    )
     assert 0.8 < ((low < observed) & (observed < high)).mean() <= 1
     with pytest.warns(UserWarning, match="Pareto"):
         elpd = az.loo(tree).elpd
@@ -455,7 +547,9 @@ def test_prior_predictive_is_that_of_the_model():
     own = fit.to_datatree(prior=2000)["prior_predictive"]["log_loss"].values[0]
     model = build(make_data(fit.spec, fit.table))
     quick = {"mode": "FAST_COMPILE"}
-    tree = pm.sample_prior_predictive(2000, model=model, random_seed=1, compile_kwargs=quick)
+    tree = pm.sample_prior_predictive(
+        2000, model=model, random_seed=1, compile_kwargs=quick
+    )
     pymc = tree["prior_predictive"]["log_loss"].values[0]
     one, two = (np.quantile(values, (0.1, 0.5, 0.9), axis=0) for values in (own, pymc))
     np.testing.assert_allclose(one, two, atol=0.08)
@@ -483,7 +577,9 @@ def test_truncated_missing_and_foreign_files(path, tmp_path, capfd):
         refuse(path, "not a readable posterior")
     delphi = (SAVED / "delphi_chinchilla.nc").read_bytes()
     for place in (70, 98, 280, 469, 707):
-        path.write_bytes(delphi[:place] + bytes([delphi[place] ^ 255]) + delphi[place + 1 :])
+        path.write_bytes(
+            delphi[:place] + bytes([delphi[place] ^ 255]) + delphi[place + 1 :]
+        )
         refuse(path, "not a readable posterior|not that of its SHA-256")
     refuse(tmp_path / "absent.nc", "no such file")
     refuse(tmp_path, "a folder, not a saved posterior")
@@ -529,10 +625,14 @@ def test_a_fit_of_an_older_version_is_not_called_damaged(path):
     assert {*older.coordinates} - {*fit.law.coordinates} == {"R_D", "R_D_N"}
     draws = fit.draws.assign(R_D=fit.draws["alpha"] * 0 + 15.0)
     replace(fit, spec=replace(fit.spec, law=older), draws=draws).save(path)
-    refuse(path, r"written by another version of bayeslaw.*\(without R_D_N\); fit again")
+    refuse(
+        path, r"written by another version of bayeslaw.*\(without R_D_N\); fit again"
+    )
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt])
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), KeyboardInterrupt]
+)
 def test_an_interrupted_save_leaves_the_old_file(posterior, path, monkeypatch, error):
     old = path.read_bytes()
 
@@ -575,7 +675,9 @@ def without_losses(fit, path):
 
 
 def test_no_column_stays_that_may_be_the_loss_in_another_unit(path):
-    table = small().frame.assign(bits=lambda rows: rows["loss"] / np.log(2), note="x", replay=0.0)
+    table = small().frame.assign(
+        bits=lambda rows: rows["loss"] / np.log(2), note="x", replay=0.0
+    )
     fit = saved("plain")
     bare = without_losses(replace(fit, table=from_frame(table)), path).table.frame
     assert [*bare] == ["params", "tokens", "synthetic", "replay"]
@@ -587,11 +689,17 @@ def test_no_column_stays_that_may_be_the_loss_in_another_unit(path):
         bare = without_losses(fit, path).table.frame
         assert {*bare} >= read & {*fit.table.frame}
         assert "loss" not in bare
-    assert {"start_loss", "base_loss"} <= {*without_losses(saved("transfer"), path).table.frame}
+    assert {"start_loss", "base_loss"} <= {
+        *without_losses(saved("transfer"), path).table.frame
+    }
     # The role stays that the losses of bases say, which a law that does not start from them drops.
     fit = saved("form1n")
-    frame = fit.table.frame.drop(columns="role").assign(start_loss=lambda rows: rows["base_loss"])
-    table = without_losses(replace(fit, table=replace(fit.table, frame=frame)), path).table
+    frame = fit.table.frame.drop(columns="role").assign(
+        start_loss=lambda rows: rows["base_loss"]
+    )
+    table = without_losses(
+        replace(fit, table=replace(fit.table, frame=frame)), path
+    ).table
     assert (table.role, "start_loss" in table.frame) == ("source", False)
 
 
@@ -600,12 +708,24 @@ def test_no_draws_stay_that_give_back_losses(path):
     assert fit.spec.errors == "run"
     bare = without_losses(fit, path)
     assert {*bare.draws.variables} == {*fit.draws.variables}
-    assert {*bare.stats} == {"diverging", "depth", "maxdepth_reached", "n_steps", "step_size"}
+    assert {*bare.stats} == {
+        "diverging",
+        "depth",
+        "maxdepth_reached",
+        "n_steps",
+        "step_size",
+    }
     # An older file has the errors at the ends of runs; saved again without losses it has not.
     older = replace(bare, draws=bare.draws.assign(last_error=last_errors(fit)))
-    rows = fit.table.frame.drop(columns="loss").assign(tokens=lambda rows: rows["tokens"] * 2)
-    older, fit = (each.accepted(unconverged=True, beyond_evidence=True) for each in (older, fit))
-    np.testing.assert_array_equal(older.forecast(rows).samples, fit.forecast(rows).samples)
+    rows = fit.table.frame.drop(columns="loss").assign(
+        tokens=lambda rows: rows["tokens"] * 2
+    )
+    older, fit = (
+        each.accepted(unconverged=True, beyond_evidence=True) for each in (older, fit)
+    )
+    np.testing.assert_array_equal(
+        older.forecast(rows).samples, fit.forecast(rows).samples
+    )
     assert {*without_losses(older, path).draws.variables} == {*fit.draws.variables}
 
 
@@ -613,13 +733,21 @@ def test_without_losses_a_fitted_run_goes_on_as_another_of_its_settings(path):
     fit = saved("groups").accepted(unconverged=True, beyond_evidence=True)
     bare = without_losses(fit, path).accepted(unconverged=True, beyond_evidence=True)
     rows = fit.table.frame.drop(columns="loss")
-    np.testing.assert_array_equal(bare.forecast(rows).samples, fit.forecast(rows).samples)
-    further = rows.loc[rows.groupby("run")["tokens"].idxmax()].iloc[:2].reset_index(drop=True)
+    np.testing.assert_array_equal(
+        bare.forecast(rows).samples, fit.forecast(rows).samples
+    )
+    further = (
+        rows.loc[rows.groupby("run")["tokens"].idxmax()].iloc[:2].reset_index(drop=True)
+    )
     further["tokens"] *= 1.001
-    with pytest.warns(TableWarning, match=r"rows 0, 1 go on fitted runs.*without its losses"):
+    with pytest.warns(
+        TableWarning, match=r"rows 0, 1 go on fitted runs.*without its losses"
+    ):
         found = bare.forecast(further)
     errors = np.log(found.samples / bare.latent(further))
-    effects_alone = group_effects(bare, bare.rows(further).frame, np.random.default_rng(0))
+    effects_alone = group_effects(
+        bare, bare.rows(further).frame, np.random.default_rng(0)
+    )
     noise = errors - effects_alone
     assert np.median(np.abs(noise)) > 0.5 * np.median(bare.values()["sigma"])
     assert bare.forecast(further, kind="latent").samples.shape == found.samples.shape
@@ -643,7 +771,9 @@ def test_a_pool_is_the_mixture_of_its_members(pool):
     for member, own, place in pool.by_member():
         np.testing.assert_array_equal(latent[place], member.latent(ROWS)[own])
     some = np.array([pool.count - 1, 0, 5])
-    np.testing.assert_allclose(pool.losses(pool.rows(ROWS), some), latent[some], rtol=1e-12)
+    np.testing.assert_allclose(
+        pool.losses(pool.rows(ROWS), some), latent[some], rtol=1e-12
+    )
     for member, own, place in pool.by_member(some):
         np.testing.assert_array_equal(latent[some][place], member.latent(ROWS)[own])
     assert not pool.convergence.ok
@@ -661,7 +791,9 @@ def test_a_saved_pool(pool, path):
     assert (again.name, dict(again.weights)) == ("ours", dict(pool.weights))
     before, after = (each.accepted(**ALLOW).forecast(ROWS) for each in (pool, again))
     np.testing.assert_array_equal(before.samples, after.samples)
-    refused(FileError, "fit of one of its laws alone: long, short", load_posterior, path)
+    refused(
+        FileError, "fit of one of its laws alone: long, short", load_posterior, path
+    )
     with h5py.File(path, "a") as file:
         moved(file, "member 1/posterior/L_ref")
     refuse(path, r"damaged or edited.*restore the file, or fit again")
@@ -669,8 +801,12 @@ def test_a_saved_pool(pool, path):
 
 def test_weights_and_tables_of_pools_are_checked(posterior):
     for weights in ({"a": 1.0}, {"a": -1.0, "b": 2.0}, {"a": 0.0, "b": 0.0}):
-        refused(bl.LawError, "weight", bl.Pool, {"a": posterior, "b": posterior}, weights)
-    refused(bl.LawError, "different tables", bl.Pool, {"a": posterior, "b": saved("skewed")})
+        refused(
+            bl.LawError, "weight", bl.Pool, {"a": posterior, "b": posterior}, weights
+        )
+    refused(
+        bl.LawError, "different tables", bl.Pool, {"a": posterior, "b": saved("skewed")}
+    )
 
 
 # -- tables that do not vary in a column of a law: of one base, one ratio, or one stage ------------
@@ -689,7 +825,9 @@ LEFT_OUT = {
 def one_base():
     folder = DATA / "tinycpt"
     where = "annealed and (replay < 1 or tokens == 0) and base == '147k-p62-s0'"
-    table = bl.read_table(folder / "french.csv", source=folder / "english.csv", where=where)
+    table = bl.read_table(
+        folder / "french.csv", source=folder / "english.csv", where=where
+    )
     return table.split("atpp <= 8")
 
 
@@ -737,7 +875,9 @@ def test_a_pool_of_one_base_forecasts_and_plans_at_its_values_alone():
         for use in (fit.latent, fit.forecast, partial(bl.check, fit)):
             refused(bl.BayeslawError, says, use, elsewhere)
         refused(bl.BayeslawError, says, bl.score, fit, from_frame(elsewhere))
-        refused(bl.BayeslawError, says, bl.plan, **asked | {column: value}, baseline=2.0)
+        refused(
+            bl.BayeslawError, says, bl.plan, **asked | {column: value}, baseline=2.0
+        )
 
 
 OWN = """title = "Own"
@@ -748,7 +888,9 @@ term = [{coefficient = "F", slope = "slope_F", log = "-eta*log(P) - phi*log(N)"}
 E = "LogNormal(median=1.5, sigma=0.5)"
 slope_F = "LogNormal(median=0.1, sigma=0.8)"
 slope_D = "LogNormal(median=0.1, sigma=0.8)"
-""" + "".join(f'{n} = "LogNormal(median=0.3, sigma=0.4)"\n' for n in ("eta", "phi", "beta"))
+""" + "".join(
+    f'{n} = "LogNormal(median=0.3, sigma=0.4)"\n' for n in ("eta", "phi", "beta")
+)
 
 
 @pytest.mark.filterwarnings("ignore:.* rows were fitted")
@@ -764,13 +906,17 @@ slope_D = "LogNormal(median=0.1, sigma=0.8)"
         ("chinchilla", "tokens", "B beta"), ("skaling", "tokens", "B beta kappa"),
     ],
 )  # fmt: skip
-def test_losses_of_the_whole_law_are_those_of_the_reduced_one(law, same, left_out, tmp_path):
+def test_losses_of_the_whole_law_are_those_of_the_reduced_one(
+    law, same, left_out, tmp_path
+):
     (tmp_path / "own.toml").write_text(OWN)
     law = bl.load_law(tmp_path / "own.toml" if law == "own" else law)
     many = {"params": [1e8, 3e8, 1e9], "ptpp": [15, 60, 200], "replay": [0.1, 0.3, 0.5]}
     many |= {"tokens": [1e9, 1e10, 1e11]}
     many = {c: v[1:2] if c in same.split() else v for c, v in many.items()}
-    rows = grid(**{c: values for c, values in many.items() if c in {*law.columns, *BASE}})
+    rows = grid(
+        **{c: values for c, values in many.items() if c in {*law.columns, *BASE}}
+    )
     rows = (rows if "tokens" in rows else rows.assign(tokens=1e9)).assign(role="target")
     truth = {n: TRUTH.get(n, 0.05) for n in law.parameters}
     table = bl.simulate(law, truth, rows, sigma=0.0)
@@ -782,7 +928,9 @@ def test_losses_of_the_whole_law_are_those_of_the_reduced_one(law, same, left_ou
         point.predict(rows.assign(**dict.fromkeys(same.split(), 0.7)))
     if law.name == "own" and left_out == "F eta phi":
         # Medians .1 / .3 nats of the term join the floor's 1.5.
-        assert dict(point.law.priors["E"].arguments)["median"] == pytest.approx(1.5 + 1 / 3)
+        assert dict(point.law.priors["E"].arguments)["median"] == pytest.approx(
+            1.5 + 1 / 3
+        )
 
 
 def test_laws_that_a_message_names_fit_and_rows_that_are_all_the_same_do_not(one_base):
@@ -792,6 +940,14 @@ def test_laws_that_a_message_names_fit_and_rows_that_are_all_the_same_do_not(one
     names = str(error.value).split("are there: ")[1].strip(".").split(", ")
     assert "dcpt" in names
     for name in names:
-        assert for_table(bl.load_law(name), from_frame(frame)).held == {"params": 147816}
+        assert for_table(bl.load_law(name), from_frame(frame)).held == {
+            "params": 147816
+        }
     table = from_frame(frame.assign(tokens=1e6, replay=0.1, run=range(len(frame))))
-    refused(TableError, "are the same in params, tokens, replay, so no term", bl.fit, "dcpt", table)
+    refused(
+        TableError,
+        "are the same in params, tokens, replay, so no term",
+        bl.fit,
+        "dcpt",
+        table,
+    )

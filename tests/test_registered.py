@@ -18,7 +18,9 @@ from bayeslaw.common.files import digest
 from bayeslaw.evaluate import registered
 from tests.support import refused, saved, small
 
-PLANNED = bl.grid(params=[5e9, 1e10], tokens=[1e11, 1e12]).assign(run=["a", "b", "c", None])
+PLANNED = bl.grid(params=[5e9, 1e10], tokens=[1e11, 1e12]).assign(
+    run=["a", "b", "c", None]
+)
 WIDER = bl.grid(params=[5e9, 1e10], tokens=[1e11, 1e12, 1e13])
 
 
@@ -57,13 +59,20 @@ def losses(wider):
 
 def test_the_file_says_what_was_forecast_from_what(predicted, path, tmp_path):
     forecast, plain = content(path), saved("plain")
-    fitted, spaced = forecast["fits"]["chinchilla"], np.linspace(0, 1999, 100).astype(int)
+    fitted, spaced = (
+        forecast["fits"]["chinchilla"],
+        np.linspace(0, 1999, 100).astype(int),
+    )
     about = {"name": plain.table.name, "rows": 20, "sha256": plain.table.sha256}
     assert fitted["training"] == about
     assert fitted["specification"] == plain.spec.identity
     assert fitted["settings"] == dict(plain.settings)
     assert fitted["settings"]["versions"]["pymc"]
-    assert (forecast["seed"], forecast["synthetic"], forecast["losses_known"]) == (4, True, 0)
+    assert (forecast["seed"], forecast["synthetic"], forecast["losses_known"]) == (
+        4,
+        True,
+        0,
+    )
     assert pd.Timestamp(forecast["date"]).tz is not None
     assert forecast["match"] == ["params", "tokens", "run"]
     assert [row["run"] for row in forecast["rows"]] == ["a", "b", "c", None]
@@ -77,12 +86,19 @@ def test_the_file_says_what_was_forecast_from_what(predicted, path, tmp_path):
     text = json.dumps(document["forecast"], sort_keys=True, ensure_ascii=False)
     assert document["sha256"] == hashlib.sha256(text.encode()).hexdigest()
     lines = [line for line in path.read_text().splitlines() if '"lower_50"' in line]
-    assert [json.loads(line.strip().rstrip(","))["row"] for line in lines] == [0, 1, 2, 3]
+    assert [json.loads(line.strip().rstrip(","))["row"] for line in lines] == [
+        0,
+        1,
+        2,
+        3,
+    ]
     # Known losses, mixtures and failures.
     bl.register(plain.forecast(small()), known := tmp_path / "x.json")
     assert content(known)["losses_known"] == 20
     failed = saved("unconverged").accepted(unconverged=True).forecast(PLANNED)
-    bl.register(replace(failed, fits={"a": plain, "b": plain}), mixed := tmp_path / "y.json")
+    bl.register(
+        replace(failed, fits={"a": plain, "b": plain}), mixed := tmp_path / "y.json"
+    )
     assert set(content(mixed)["fits"]) == {"a", "b"}
     assert content(mixed)["failures"] == list(failed.convergence.failures) != []
 
@@ -90,15 +106,24 @@ def test_the_file_says_what_was_forecast_from_what(predicted, path, tmp_path):
 def test_an_edit_is_found_and_named_and_another_layout_is_none(path):
     whole = path.read_text()
     for change, says in (
-        (lambda f: f["rows"][1].update(median=f["rows"][1]["median"] * (1 + 1e-15)), "row 1. Its"),
+        (
+            lambda f: f["rows"][1].update(median=f["rows"][1]["median"] * (1 + 1e-15)),
+            "row 1. Its",
+        ),
         (lambda f: f["rows"][2].update(run="c "), "row 2. Its"),
         (lambda f: f["draws"][3].append(2.0), "draws of row 3. Its"),
-        (lambda f: f["fits"]["chinchilla"]["training"].update(rows=21), "training of chinchilla."),
+        (
+            lambda f: f["fits"]["chinchilla"]["training"].update(rows=21),
+            "training of chinchilla.",
+        ),
         (lambda f: f.update(synthetic=False), "synthetic. Its"),
         (lambda f: f["rows"].pop(2), "row 2 (removed)"),
         (lambda f: f["rows"].append(f["rows"][0] | {"row": 9}), "row 9 (added)"),
         (lambda f: f["rows"].reverse(), "the order of the rows"),
-        (lambda f: f["fits"]["chinchilla"].pop("errors"), "errors of chinchilla (removed)"),
+        (
+            lambda f: f["fits"]["chinchilla"].pop("errors"),
+            "errors of chinchilla (removed)",
+        ),
         (None, "the hash itself"),
     ):
         document = json.loads(whole)
@@ -107,7 +132,9 @@ def test_an_edit_is_found_and_named_and_another_layout_is_none(path):
         else:
             document["sha256"] = "0" * 64
         path.write_text(json.dumps(document))
-        with pytest.raises(bl.FileError, match="was edited after it was registered") as error:
+        with pytest.raises(
+            bl.FileError, match="was edited after it was registered"
+        ) as error:
             bl.verify(path)
         assert says in str(error.value)
         assert path.read_text() == json.dumps(document)
@@ -128,7 +155,10 @@ def test_foreign_damaged_and_newer_files(path, tmp_path):
         ('{"format": "bayeslaw registered forecast", "schema": 1}', "damaged"),
         (whole[: len(whole) // 2], "damaged"),
         (whole.replace('"schema": 2', '"schema": 3'), "upgrade bayeslaw"),
-        (whole.replace('"median"', '"median": 0.5, "median"', 1), "'median' is there twice"),
+        (
+            whole.replace('"median"', '"median": 0.5, "median"', 1),
+            "'median' is there twice",
+        ),
         ("[" * 10**5, "damaged"),
     ):
         bad.write_text(text)
@@ -142,7 +172,10 @@ def test_files_with_their_hash_that_register_does_not_write(path):
     for change, says in (
         (lambda f: f["rows"][1].pop("median"), "no 'median'"),
         (lambda f: f["rows"][1].update(median="1"), "'median' of row 1 is no loss"),
-        (lambda f: f["rows"][1].update(lower_90=-1.0), "'lower_90' of row 1 is no loss"),
+        (
+            lambda f: f["rows"][1].update(lower_90=-1.0),
+            "'lower_90' of row 1 is no loss",
+        ),
         (lambda f: f["rows"][1].update(median=10**400), "damaged"),
         (lambda f: f["rows"][1].update(tokens="many"), "'tokens' of row 1 is no value"),
         (lambda f: f["rows"][1].update(run=["a"]), "'run' of row 1 is no value"),
@@ -157,8 +190,14 @@ def test_files_with_their_hash_that_register_does_not_write(path):
         (lambda f: f.update(failures={}), "'failures' is no list"),
         (lambda f: f.update(fits=[]), "its fits are no object"),
         (lambda f: f["fits"]["chinchilla"].pop("training"), "no 'training'"),
-        (lambda f: f["fits"]["chinchilla"].update(covariates="params"), "covariates of chinchilla"),
-        (lambda f: f["fits"]["chinchilla"]["training"].update(rows=None), "training table of"),
+        (
+            lambda f: f["fits"]["chinchilla"].update(covariates="params"),
+            "covariates of chinchilla",
+        ),
+        (
+            lambda f: f["fits"]["chinchilla"]["training"].update(rows=None),
+            "training table of",
+        ),
         (lambda f: f["draws"].pop(), "draws of other rows"),
         (lambda f: f["draws"][2].pop(), "row 2 has another number of draws"),
         (lambda f: f["draws"][2].__setitem__(0, "x"), "a draw of row 2 is no loss"),
@@ -184,8 +223,16 @@ def test_an_edit_of_a_result_is_found(file, losses):
         document = json.loads(json.dumps(whole))
         change(document["results"])
         file.write_text(json.dumps(document))
-        refused(bl.FileError, "results of its verifications were edited", bl.verify, file)
-        refused(bl.FileError, "results of its verifications were edited", bl.verify, file, losses)
+        refused(
+            bl.FileError, "results of its verifications were edited", bl.verify, file
+        )
+        refused(
+            bl.FileError,
+            "results of its verifications were edited",
+            bl.verify,
+            file,
+            losses,
+        )
     file.write_text(json.dumps({**whole, "results": [3]}))
     refused(bl.FileError, "results are not a list of objects", bl.verify, file)
     # A file of the first schema has no hash of its results; from the next one on it has.
@@ -220,14 +267,21 @@ def test_two_registrations_and_verifications_at_one_time(predicted, path, monkey
     measured = PLANNED.assign(loss=2.0)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda i: bl.verify(path, measured[i : i + 1]), range(4)))
-    assert sorted(result["missing"][-1] for result in bl.verify(path).results) == [2, 3, 3, 3]
+    assert sorted(result["missing"][-1] for result in bl.verify(path).results) == [
+        2,
+        3,
+        3,
+        3,
+    ]
     assert {*path.parent.iterdir()} == {path, place}
 
 
 def test_the_training_table_is_named_without_its_folder(tmp_path, predicted):
     (fit,) = predicted.fits.values()
     fit = replace(fit, table=replace(fit.table, name="/home/me/secret/losses.csv"))
-    bl.register(replace(predicted, fits={"chinchilla": fit}), path := tmp_path / "x.json")
+    bl.register(
+        replace(predicted, fits={"chinchilla": fit}), path := tmp_path / "x.json"
+    )
     assert content(path)["fits"]["chinchilla"]["training"]["name"] == "losses.csv"
     assert "secret" not in path.read_text()
 
@@ -237,8 +291,18 @@ def test_what_cannot_be_registered(predicted, path, tmp_path):
     twice = plain.accepted(beyond_evidence=True).forecast(pd.concat([WIDER, WIDER[:1]]))
     for bad, where, draws, says in (
         (predicted, path, 0, "never replaced"),
-        (plain.forecast(PLANNED, kind="latent"), new, 0, "latent forecast has no noise"),
-        (bl.fit_huber("chinchilla", small()).forecast(PLANNED), new, 0, "a point fit has no bands"),
+        (
+            plain.forecast(PLANNED, kind="latent"),
+            new,
+            0,
+            "latent forecast has no noise",
+        ),
+        (
+            bl.fit_huber("chinchilla", small()).forecast(PLANNED),
+            new,
+            0,
+            "a point fit has no bands",
+        ),
         (replace(predicted, fits={}), new, 0, "does not know its fit"),
         (replace(predicted, draws=predicted.draws * np.inf), new, 0, "not finite"),
         (predicted, new, -1, "draws=-1: store none, or at least 100"),
@@ -260,7 +324,9 @@ def test_scores_are_those_of_the_forecast(wider, file, losses):
     for level, inside in ((50, [0, 5]), (80, [0, 1, 5]), (90, [0, 1, 2, 5])):
         assert np.flatnonzero(found.frame[f"inside_{level}"]).tolist() == inside
         assert found.scores[f"coverage_{level}"] == pytest.approx(len(inside) / 6)
-    bl.register(wider, bare := file.with_name("bare.json"))  # without draws there is no CRPS
+    bl.register(
+        wider, bare := file.with_name("bare.json")
+    )  # without draws there is no CRPS
     scores = bl.verify(bare, losses).scores
     assert scores.isna().tolist() == [name == "crps" for name in scores.index]
     assert content(bare, "results")[0]["scores"]["crps"] is None
@@ -275,15 +341,23 @@ def test_results_are_appended_and_the_forecast_stays(file, losses):
     assert first.frame["loss"].notna().tolist() == [i == 4 for i in range(6)]
     assert first.frame["inside_90"].isna().sum() == 5
     frame = pd.concat([small().frame[:3], losses.frame[::-1]], ignore_index=True)
-    second = bl.verify(file, bl.from_frame(frame))  # rows that were not forecast are not scored
+    second = bl.verify(
+        file, bl.from_frame(frame)
+    )  # rows that were not forecast are not scored
     assert (second.missing, second.extra, len(second.results)) == ((), (0, 1, 2), 2)
-    np.testing.assert_allclose(second.scores, bl.verify(file, losses).scores, rtol=1e-12)
+    np.testing.assert_allclose(
+        second.scores, bl.verify(file, losses).scores, rtol=1e-12
+    )
     kept, results = before.decode(), content(file, "results")
     assert file.read_text().startswith(kept[: kept.index(' "results"')])
     assert results[:2] == list(second.results)
     assert [result["scored"] for result in results] == [1, 6, 6]
     assert results[0]["missing"] == [0, 1, 2, 3, 5]
-    assert results[2]["measured"] == {"name": "measured", "rows": 6, "sha256": losses.sha256}
+    assert results[2]["measured"] == {
+        "name": "measured",
+        "rows": 6,
+        "sha256": losses.sha256,
+    }
     assert results[2]["scores"] == pytest.approx(second.scores.to_dict())
     assert [row["loss"] for row in results[2]["losses"]] == losses.loss.tolist()
 
@@ -292,8 +366,14 @@ def test_losses_in_bits_are_doubted(wider, file):
     """Not where a loss lies in its band, and not by another factor."""
     median = wider.median
     for factor, says in (
-        (1 / np.log(2), "The losses are all 1.44 times the forecast, as bits .* loss_unit='bits'"),
-        (np.log(2), "all 0.69 times the forecast, as nats .* if the losses that were fitted are"),
+        (
+            1 / np.log(2),
+            "The losses are all 1.44 times the forecast, as bits .* loss_unit='bits'",
+        ),
+        (
+            np.log(2),
+            "all 0.69 times the forecast, as nats .* if the losses that were fitted are",
+        ),
         (1.2, None),
         (1.0, None),
     ):
@@ -324,7 +404,9 @@ def test_what_verify_refuses(file, losses):
 
 def test_memory_does_not_grow_with_the_square_of_the_rows(tmp_path):
     fit = saved("plain").accepted(beyond_evidence=True)
-    rows = bl.grid(params=np.geomspace(1e8, 3e9, 50), tokens=np.geomspace(1e9, 1e11, 80))
+    rows = bl.grid(
+        params=np.geomspace(1e8, 3e9, 50), tokens=np.geomspace(1e9, 1e11, 80)
+    )
     few = fit.forecast(rows)
     few = replace(few, draws=few.draws.isel(draw=slice(5)))
     measured = bl.from_frame(rows.assign(loss=few.median)[::-1])
@@ -355,14 +437,20 @@ def test_labels_match_whatever_type_a_file_gave_them(tmp_path):
 
     planned = pd.concat([WIDER[:1]] * 3, ignore_index=True)
     path = registered("x.json", planned.assign(run=[7, 8, 9]))
-    measured = pd.concat([planned, WIDER[1:2]], ignore_index=True).assign(loss=[2, 2.1, 2.2, 3])
+    measured = pd.concat([planned, WIDER[1:2]], ignore_index=True).assign(
+        loss=[2, 2.1, 2.2, 3]
+    )
     for runs in (["9", "7", "10", "8"], [9.0, 7.0, np.nan, 8.0]):
         found = bl.verify(path, measured.assign(run=runs))
         assert (found.missing, found.extra) == ((1,), (2, 3))
         assert found.frame["loss"].tolist()[::2] == [2.1, 2.0]
-    with pytest.raises(bl.TableError, match=r"no column 'run', by which measured rows are matched"):
+    with pytest.raises(
+        bl.TableError, match=r"no column 'run', by which measured rows are matched"
+    ):
         bl.verify(path, measured)
-    path = registered("y.json", WIDER[:2].assign(run=["a", None]))  # without a label it takes any
+    path = registered(
+        "y.json", WIDER[:2].assign(run=["a", None])
+    )  # without a label it takes any
     found = bl.verify(path, WIDER[:2].assign(run=["b", "b"], loss=2.0))
     assert (found.missing, found.extra) == ((0,), (0,))
     no_replay = bl.grid(params=5e9, tokens=1e12, replay=[0.0, 0.1])

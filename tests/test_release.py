@@ -21,7 +21,14 @@ print(fit.draws["L_ref"].values.tobytes().hex())
 """
 FAULTS = tomllib.loads((ROOT / "tests/faults.toml").read_text())
 COPIED = ("bayeslaw", "benchmarks", "docs", "models", "tests")
-LINKED = ("data", "notebooks", "pyproject.toml", "README.md", "CONTRIBUTING.md", "CITATION.cff")
+LINKED = (
+    "data",
+    "notebooks",
+    "pyproject.toml",
+    "README.md",
+    "CONTRIBUTING.md",
+    "CITATION.cff",
+)
 
 
 @pytest.mark.skipif(shutil.which("uv") is None, reason="needs uv to build the wheel")
@@ -30,11 +37,22 @@ def test_a_forecast_from_the_wheel(tmp_path):
     own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
     def run(*command: str) -> str:
-        done = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True)
+        done = subprocess.run(
+            command, cwd=tmp_path, env=own, capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    build = ("uv", "build", "--wheel", "--quiet", "--python", sys.executable, "--out-dir", ".")
+    build = (
+        "uv",
+        "build",
+        "--wheel",
+        "--quiet",
+        "--python",
+        sys.executable,
+        "--out-dir",
+        ".",
+    )
     run(*build, str(ROOT))
     (wheel,) = tmp_path.glob("*.whl")
     run("uv", "venv", "--quiet", "--python", sys.executable, "env")
@@ -59,8 +77,20 @@ def test_a_planted_fault_is_found(name, tmp_path):
     source = path.read_text()
     assert source.count(planted["text"]) == 1, "the fault is about code that is gone"
     path.write_text(source.replace(planted["text"], planted["fault"]))
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+    ]
     env = os.environ | {"PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
     command += planted["tests"].split()
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True
+    )
     assert done.returncode == 1, done.stdout[-500:]

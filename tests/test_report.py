@@ -34,19 +34,26 @@ def page():
     laws = bl.compare(bl.from_frame(rows, "both"), **queries, laws=["chinchilla"])
     fit = replace(saved("plain"), table=replace(small(), selection=queries["train"]))
     rows = replace(NEW, selection=queries["test"])
-    return bl.report(fit, rows, comparison=laws, plan=plan(), command="bayeslaw report x.csv")
+    return bl.report(
+        fit, rows, comparison=laws, plan=plan(), command="bayeslaw report x.csv"
+    )
 
 
 def tables(page, name):
     """Rows of each table of a section, by their first cell."""
     found = [block for block in page.sections[name].blocks if hasattr(block, "frame")]
-    return [{row[0].strip(): row[1:] for row in table.cells(most=None)[1]} for table in found]
+    return [
+        {row[0].strip(): row[1:] for row in table.cells(most=None)[1]}
+        for table in found
+    ]
 
 
 def text(page, name):
     """The sentences of a section, with those that have a level."""
     blocks = page.sections[name].blocks
-    return " ".join(text for b in blocks if isinstance(text := getattr(b, "text", b), str))
+    return " ".join(
+        text for b in blocks if isinstance(text := getattr(b, "text", b), str)
+    )
 
 
 def test_the_page_needs_nothing_from_anywhere_and_its_pictures_are_told():
@@ -62,8 +69,13 @@ def test_the_page_needs_nothing_from_anywhere_and_its_pictures_are_told():
     assert {link[1:] for link in links if link[0] == "#"} <= {*names}
     assert len(alts) == len(sources) == 6
     assert all(re.search(r"\d", alt) for alt in alts if not alt.startswith(r"\hat L"))
-    assert html.index("<h1") < html.index('class="verdict ') < html.index('class="lead"')
-    drawn = [picture(plots.observed(saved("plain").forecast(NEW, seed=0)), "") for _ in range(2)]
+    assert (
+        html.index("<h1") < html.index('class="verdict ') < html.index('class="lead"')
+    )
+    drawn = [
+        picture(plots.observed(saved("plain").forecast(NEW, seed=0)), "")
+        for _ in range(2)
+    ]
     assert drawn[0] == drawn[1]  # the same fit gives the same bytes
 
 
@@ -78,7 +90,9 @@ def test_the_numbers_are_those_of_the_fit():
     (bands,) = [b for b in page().sections["forecast"].blocks if hasattr(b, "frame")]
     assert bands.frame["median"].to_numpy() == pytest.approx(fit.forecast(NEW).median)
     inside = bands.frame["90 % band"].str.endswith(" in").sum()
-    assert f"{inside} in the 90 % band" in " ".join(page().sections["summary"].blocks[0])
+    assert f"{inside} in the 90 % band" in " ".join(
+        page().sections["summary"].blocks[0]
+    )
     (parameters,) = tables(page(), "parameters")
     assert float(parameters["alpha"][0]) == pytest.approx(
         fit.summary().loc["alpha", "median"], rel=1e-3
@@ -97,7 +111,9 @@ def test_what_reproduces_the_page():
     assert "pymc 6" in known["versions"]
     assert known["seed"] == "0 of the fit, 0 of the forecast"
     assert "D in units of 1 token" in text(page(), "parameters")
-    assert tables(page(), "data")[0]["model size N (parameters)"][-1] == "4 × the largest"
+    assert (
+        tables(page(), "data")[0]["model size N (parameters)"][-1] == "4 × the largest"
+    )
 
 
 def test_a_plan_is_answered_first():
@@ -106,7 +122,9 @@ def test_a_plan_is_answered_first():
     assert "at most 1.8 nats per token, forgetting at most 2 %" in text(page(), "plan")
     assert page().title.startswith("Plan: feasible")
     summary = page().sections["summary"].blocks[0]
-    assert any(line.startswith("Plan: feasible") and ". It meets" in line for line in summary)
+    assert any(
+        line.startswith("Plan: feasible") and ". It meets" in line for line in summary
+    )
     assert plan(max_loss=1.4).sentence.startswith("Plan: infeasible: no budget")
 
 
@@ -138,7 +156,11 @@ def test_a_fit_that_has_not_converged_comes_first():
 def test_a_covariate_that_the_law_lacks_is_named():
     """The training table has no mark of synthetic data either."""
     table = bl.from_frame(small().frame.drop(columns="synthetic").assign(ptpp=20.0))
-    rows = NEW.frame.drop(columns="synthetic").eval("tokens = tokens / 100").assign(ptpp=80.0)
+    rows = (
+        NEW.frame.drop(columns="synthetic")
+        .eval("tokens = tokens / 100")
+        .assign(ptpp=80.0)
+    )
     made = bl.report(replace(saved("plain"), table=table), bl.from_frame(rows))
     assert not any("Synthetic" in warning for warning in made.warnings)
     (ranges,) = tables(made, "data")
@@ -149,8 +171,12 @@ def test_a_covariate_that_the_law_lacks_is_named():
 @pytest.mark.usefixtures("undrawn")
 def test_more_epochs_than_fitted_are_not_within_the_range():
     fitted = small().frame.assign(unique_tokens=lambda rows: rows["tokens"] / 2)
-    rows = fitted.iloc[:4].assign(unique_tokens=lambda rows: rows["tokens"] / 16, loss=2.5)
-    made = bl.report(replace(saved("plain"), table=bl.from_frame(fitted)), bl.from_frame(rows))
+    rows = fitted.iloc[:4].assign(
+        unique_tokens=lambda rows: rows["tokens"] / 16, loss=2.5
+    )
+    made = bl.report(
+        replace(saved("plain"), table=bl.from_frame(fitted)), bl.from_frame(rows)
+    )
     said = str(made.sections["summary"].blocks)
     assert "Beyond the range of the training rows: epochs 8 × the largest" in said
     assert "Each covariate is within" not in said
@@ -159,7 +185,9 @@ def test_more_epochs_than_fitted_are_not_within_the_range():
 @pytest.mark.usefixtures("undrawn")
 def test_known_and_new_bases_are_counted_and_repeated_rows_are_labelled():
     train, test = delphi().split(train="scale <= 3e20", test="scale >= 1e21")
-    rows = pd.concat([train.frame, test.frame, test.frame.assign(run="again")], ignore_index=True)
+    rows = pd.concat(
+        [train.frame, test.frame, test.frame.assign(run="again")], ignore_index=True
+    )
     made = bl.report(saved("delphi_chinchilla").accepted(unconverged=True), rows)
     words = "7 of the 9 bases to forecast are in the training rows; the effect of a new base"
     assert words in text(made, "data")

@@ -26,7 +26,17 @@ from bayeslaw.model.density import make_density
 from bayeslaw.model.training import make_data
 from tests import support
 from tests.plugin import DataWalk, SkewNormal
-from tests.support import CHINCHILLA, DATA, DESIGN, TRANSFER, miss, on_bound, refused, slow, small
+from tests.support import (
+    CHINCHILLA,
+    DATA,
+    DESIGN,
+    TRANSFER,
+    miss,
+    on_bound,
+    refused,
+    slow,
+    small,
+)
 
 PLAIN = {"discrepancy": "none", "chains": 2}
 TINY = PLAIN | {"draws": 40, "tune": 60}
@@ -39,7 +49,9 @@ def recovered(name, seed, noise=0.003):
     """Share of latent losses in their 90 % intervals, and which local slopes are in theirs."""
     law = bl.load_law(name)
     truth = support.truth_of(law.parameters)
-    table = bl.simulate(law, truth, DESIGN.sample(120, random_state=seed), sigma=noise, seed=seed)
+    table = bl.simulate(
+        law, truth, DESIGN.sample(120, random_state=seed), sigma=noise, seed=seed
+    )
     posterior = fit(law, table, likelihood="normal", discrepancy="none", seed=seed)
     assert posterior.convergence.ok, posterior.convergence
     low, high = np.quantile(posterior.latent(table), [0.05, 0.95], axis=0)
@@ -47,7 +59,9 @@ def recovered(name, seed, noise=0.003):
     q = law.to_reference(truth, posterior.at) | {"sigma": noise}
     names = ("L_ref", "slope_N", "slope_D", "sigma")
     ends = [np.quantile(posterior.draws[name].values, [0.05, 0.95]) for name in names]
-    slopes = [low <= q[name] <= high for name, (low, high) in zip(names, ends, strict=True)]
+    slopes = [
+        low <= q[name] <= high for name, (low, high) in zip(names, ends, strict=True)
+    ]
     return ((low <= latent) & (latent <= high)).mean(), slopes
 
 
@@ -72,7 +86,9 @@ def test_form3_passes_the_gate_on_the_papers_rows():
     posterior = fit("form3", support.paper_rows(), discrepancy="none", seed=0)
     assert len(support.paper_rows()) == 168
     assert posterior.convergence.ok
-    residuals = np.log(posterior.predict(support.paper_rows()) / support.paper_rows().loss)
+    residuals = np.log(
+        posterior.predict(support.paper_rows()) / support.paper_rows().loss
+    )
     assert np.sqrt(np.mean(residuals**2)) < 0.003
 
 
@@ -81,7 +97,10 @@ def test_the_law_transfer_is_recovered_with_correlated_errors():
     """Errors correlated within runs, and a new base, whose losses are drawn."""
     rows = support.transfer_design(seed=1)
     exact = bl.simulate("transfer", TRANSFER, rows, sigma=0.0)
-    rng, chance = np.random.default_rng(2), support.covariance_of(exact.frame, 0.004, 1.0)
+    rng, chance = (
+        np.random.default_rng(2),
+        support.covariance_of(exact.frame, 0.004, 1.0),
+    )
     errors = np.linalg.cholesky(chance) @ rng.standard_normal(len(exact))
     frame = exact.frame.assign(loss=exact.loss * np.exp(errors))
     train, test = bl.from_frame(frame, "synthetic").split("ptpp < 279")
@@ -98,7 +117,10 @@ def test_the_law_transfer_is_recovered_with_correlated_errors():
     new = blind.head(2).assign(base=["another", "new"])
     alone = fit.latent(new.tail(1))
     np.testing.assert_allclose(fit.latent(new)[:, 1:], alone, rtol=1e-13)
-    bands = [fit.forecast(rows).bands((0.9,)) for rows in (test.frame, blind.assign(params=3.2e9))]
+    bands = [
+        fit.forecast(rows).bands((0.9,))
+        for rows in (test.frame, blind.assign(params=3.2e9))
+    ]
     width = [float(np.log(b["upper"] / b["lower"]).mean()) for b in bands]
     assert width[1] > width[0]
 
@@ -107,7 +129,9 @@ def test_pools_and_kinds_of_others_are_sampled():
     found = bl.fit_pool(["chinchilla", "skaling"], small(), **ONCE)
     assert found.weights == {"chinchilla": 0.5, "skaling": 0.5}
     alone = fit("skaling", small(), **ONCE)
-    np.testing.assert_array_equal(found.members["skaling"].draws["alpha"], alone.draws["alpha"])
+    np.testing.assert_array_equal(
+        found.members["skaling"].draws["alpha"], alone.draws["alpha"]
+    )
     kinds = {"likelihood": SkewNormal(), "discrepancy": DataWalk(), "effects": "lab"}
     table = bl.from_frame(small().frame.assign(lab=["a", "b", "c", "d"] * 5))
     other = fit("chinchilla", table, **ONCE | kinds)
@@ -129,7 +153,9 @@ def test_pools_and_kinds_of_others_are_sampled():
     ],
 )
 def test_bounds_of_priors_hold_and_cost_hardly_a_divergence(priors):
-    found = fit("chinchilla", small(), priors=priors, **PLAIN, retry=False, draws=200, tune=200)
+    found = fit(
+        "chinchilla", small(), priors=priors, **PLAIN, retry=False, draws=200, tune=200
+    )
     values = {"floor": found.paper["E"] / found.draws["L_ref"], **found.paper.data_vars}
     for name in priors:
         low, high = found.spec.priors[name].support
@@ -142,7 +168,9 @@ def test_bounds_of_priors_hold_and_cost_hardly_a_divergence(priors):
 @pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["normal", "huber"])
 def test_other_likelihoods_agree_on_clean_noise(likelihood):
-    other = fit("chinchilla", small(), likelihood=likelihood, discrepancy="none", seed=0)
+    other = fit(
+        "chinchilla", small(), likelihood=likelihood, discrepancy="none", seed=0
+    )
     assert other.convergence.ok
     assert "dof_above_floor" not in other.draws
     assert miss(other, support.saved("plain"), small()) < 2e-3
@@ -164,13 +192,17 @@ def test_same_seed_same_draws_whatever_was_fitted_before(tmp_path):
 
 def test_chains_in_threads_draw_what_they_draw_one_after_another():
     run = {"seed": 3, "chains": 4, "tune": 60, "draws": 40, "retry": False}
-    apart, together = (fit("chinchilla", small(), cores=cores, **run).draws for cores in (1, 4))
+    apart, together = (
+        fit("chinchilla", small(), cores=cores, **run).draws for cores in (1, 4)
+    )
     xr.testing.assert_identical(apart, together)
 
 
 @pytest.mark.slow
 def test_threads_of_linear_algebra_change_no_draw():
-    where = "annealed and replay < 1 and seed == 0 and atpp in [1, 4, 16] and ptpp < 279"
+    where = (
+        "annealed and replay < 1 and seed == 0 and atpp in [1, 4, 16] and ptpp < 279"
+    )
     table = bl.read_table(DATA / "tinycpt" / "french.csv", where=where)
     found = []
     for threads in (1, 2):
@@ -186,7 +218,10 @@ def test_how_many_more_draws_are_made():
     assert 500 < needed_draws(mixed, 500) < LAST
     assert needed_draws(Convergence(np.nan, 500.0, 500.0, 0, 1.0), 600) == 1200
     # The error of a scale falls with the root of the draws.
-    assert needed_draws(Convergence(1.0, 500.0, 500.0, 0, 1.0, scale_error=0.24), 600) > 2400
+    assert (
+        needed_draws(Convergence(1.0, 500.0, 500.0, 0, 1.0, scale_error=0.24), 600)
+        > 2400
+    )
     assert needed_draws(Convergence(np.nan, 0.0, 0.0, 0, np.nan), 500) == LAST
     assert needed_draws(Convergence(1.0, 500.0, 500.0, 3, 1.0), 500) == 500
     one = fit("chinchilla", small(), **PLAIN | {"chains": 1, "draws": 1, "tune": 5})
@@ -194,7 +229,9 @@ def test_how_many_more_draws_are_made():
 
 
 def test_runs_of_pure_replay_are_warned_of():
-    rows = bl.grid(params=[1e8, 1e9], tokens=[1e9, 1e10], replay=[0.1, 0.5, 1.0], ptpp=[15, 31])
+    rows = bl.grid(
+        params=[1e8, 1e9], tokens=[1e9, 1e10], replay=[0.1, 0.5, 1.0], ptpp=[15, 31]
+    )
     table = bl.from_frame(rows.assign(loss=np.linspace(3, 2, len(rows))))
     short = ONCE | {"draws": 4, "tune": 4, "chains": 1}
     says = r"8 rows have replay 1 and tokens > 0 \(rows 4, 5, .*where='replay < 1 or tokens == 0'"
@@ -209,13 +246,20 @@ AHEAD = bl.grid(params=1e10, tokens=[1e11, 4e11])
 
 
 def chinchilla(sigma=0.003, seed=0, **design):
-    design = {"params": [1e8, 3e8, 1e9, 3e9], "tokens": np.geomspace(1e9, 1e11, 6)} | design
-    return bl.simulate("chinchilla", CHINCHILLA, bl.grid(**design), sigma=sigma, seed=seed)
+    design = {
+        "params": [1e8, 3e8, 1e9, 3e9],
+        "tokens": np.geomspace(1e9, 1e11, 6),
+    } | design
+    return bl.simulate(
+        "chinchilla", CHINCHILLA, bl.grid(**design), sigma=sigma, seed=seed
+    )
 
 
 def bands(table, **settings):
     """Log medians and log widths of forecasts."""
-    found = fit("chinchilla", table, **PLAIN | {"draws": 500, "retry": False} | settings)
+    found = fit(
+        "chinchilla", table, **PLAIN | {"draws": 500, "retry": False} | settings
+    )
     samples = np.log(found.accepted(unconverged=True).forecast(AHEAD).samples)
     low, middle, high = np.quantile(samples, [0.05, 0.5, 0.95], axis=0)
     return middle, high - low
@@ -225,8 +269,12 @@ def test_the_same_table_otherwise_stated_gives_the_same_bands():
     """Of another seed; shuffled, with labels, constants and bases that are there twice; in bits."""
     frame, bits = chinchilla().frame, np.log(2)
     bases = bl.grid(params=[1e8, 3e8, 1e9, 3e9], tokens=0.0).assign(loss=4.0)
-    more = frame.assign(lab="Zürich 🚀", run=[f"läuft-{i}" for i in range(24)], note=1.0)
-    every = pd.concat([more.sample(frac=1, random_state=3), bases, bases.assign(loss=4.1)])
+    more = frame.assign(
+        lab="Zürich 🚀", run=[f"läuft-{i}" for i in range(24)], note=1.0
+    )
+    every = pd.concat(
+        [more.sample(frac=1, random_state=3), bases, bases.assign(loss=4.1)]
+    )
     middle, width = bands(chinchilla())
     in_bits = bands(bl.from_frame(frame.assign(loss=frame["loss"] / bits)))
     for other, wide in (
@@ -236,20 +284,28 @@ def test_the_same_table_otherwise_stated_gives_the_same_bands():
     ):
         assert (np.abs(other - middle) < 0.3 * width).all()
         np.testing.assert_allclose(wide, width, rtol=0.3)
-    here, there = (bl.fit_huber("chinchilla", bl.from_frame(f)).parameters for f in (every, frame))
+    here, there = (
+        bl.fit_huber("chinchilla", bl.from_frame(f)).parameters for f in (every, frame)
+    )
     assert here == pytest.approx(there, rel=1e-6)
 
 
 def test_few_rows_and_many_rows():
     few = bl.from_frame(chinchilla().frame.iloc[[0, 13, 22]])
-    with pytest.warns(bl.TableWarning, match="3 runs are few: .* fewer were not tested"):
+    with pytest.warns(
+        bl.TableWarning, match="3 runs are few: .* fewer were not tested"
+    ):
         latent = fit("chinchilla", few, **ONCE).latent(AHEAD)
-    assert (np.log(latent).std(0) > 0.01).all()  # the priors', since three rows say little
+    assert (
+        np.log(latent).std(0) > 0.01
+    ).all()  # the priors', since three rows say little
     with pytest.raises(
         bl.FitError, match=r"2 rows; chinchilla needs at least 3, for a level and a sl"
     ):
         fit("chinchilla", few.query("loss < 3.5"), **ONCE)
-    many = chinchilla(params=np.geomspace(1e8, 1e10, 25), tokens=np.geomspace(1e9, 1e12, 100))
+    many = chinchilla(
+        params=np.geomspace(1e8, 1e10, 25), tokens=np.geomspace(1e9, 1e12, 100)
+    )
     found = fit("chinchilla", many, **PLAIN, draws=100, tune=150, retry=False)
     low, high = found.paper["beta"].quantile([0.001, 0.999])
     assert low < CHINCHILLA["beta"] < high < 1.04 * low
@@ -258,9 +314,13 @@ def test_few_rows_and_many_rows():
 def test_sizes_within_a_per_cent_are_one_for_effects():
     """As in digitised tables; with labels of bases, sizes that are near stay apart."""
     rng, frame = np.random.default_rng(0), chinchilla().frame
-    digitised = frame.assign(params=frame["params"] * (1 + 0.004 * rng.uniform(-1, 1, len(frame))))
+    digitised = frame.assign(
+        params=frame["params"] * (1 + 0.004 * rng.uniform(-1, 1, len(frame)))
+    )
     how = ONCE | {"discrepancy": "curvature"}
-    exact, found = (fit("chinchilla", bl.from_frame(f), **how) for f in (frame, digitised))
+    exact, found = (
+        fit("chinchilla", bl.from_frame(f), **how) for f in (frame, digitised)
+    )
     assert exact.spec.effects == found.spec.effects == ("size",)
     assert [len(each.draws["size"]) for each in (exact, found)] == [4, 4]
     assert "24 sizes as 4, since those within 1 % are one" in found.shown().text(300)
@@ -276,7 +336,9 @@ def test_sizes_within_a_per_cent_are_one_for_effects():
 def test_a_table_is_doubted_before_it_is_sampled(monkeypatch):
     """A wild row is named in one warning, unless the likelihood expects it; accuracies are none."""
     frame = chinchilla().frame
-    wild = bl.from_frame(frame.assign(loss=np.where(frame.index == 5, 2, 1) * frame["loss"]))
+    wild = bl.from_frame(
+        frame.assign(loss=np.where(frame.index == 5, 2, 1) * frame["loss"])
+    )
     for fitting, law in ((fit, "chinchilla"), (bl.fit_pool, ["chinchilla", "skaling"])):
         with pytest.warns(
             bl.TableWarning, match="1 of 24 rows lie far .*where='loss not in"
@@ -284,9 +346,15 @@ def test_a_table_is_doubted_before_it_is_sampled(monkeypatch):
             fitting(law, wild, **ONCE)
         assert len(said) == 1
     fit("chinchilla", wild, **ONCE, likelihood="skewed")
-    monkeypatch.setattr(sampling, "_run", None)  # nothing below comes as far as sampling
+    monkeypatch.setattr(
+        sampling, "_run", None
+    )  # nothing below comes as far as sampling
     with pytest.raises(bl.TableError, match="accuracies"):
-        fit("chinchilla", bl.from_frame(frame.assign(loss=1 - frame["loss"] / 10)), **ONCE)
+        fit(
+            "chinchilla",
+            bl.from_frame(frame.assign(loss=1 - frame["loss"] / 10)),
+            **ONCE,
+        )
 
 
 # -- modes ----------------------------------------------------------------------------------------
@@ -303,7 +371,10 @@ MODE = {"likelihood": "huber", "priors": "flat"}
 def test_the_mode_reproduces_the_huber_fit(name, bounds):
     """Where the optimum is interior to the priors' bounds, the paper's bounds give the same."""
     table = support.made(name, sigma=0.003, seed=2)
-    point, mode = bl.fit_huber(name, table, bounds=bounds), bl.fit_map(name, table, **MODE)
+    point, mode = (
+        bl.fit_huber(name, table, bounds=bounds),
+        bl.fit_map(name, table, **MODE),
+    )
     assert point.interior
     assert mode.interior
     assert miss(point, mode, table) < 1e-6
@@ -313,7 +384,10 @@ def test_the_mode_reproduces_the_huber_fit(name, bounds):
 def test_the_mode_reproduces_the_huber_fit_on_olmo():
     olmo = bl.read_table(DATA / "olmo" / "ladder.csv", where="domain == 'c4_en'")
     train, test = olmo.split(train="ptpp <= 40")
-    point, mode = bl.fit_huber("chinchilla", train), bl.fit_map("chinchilla", train, **MODE)
+    point, mode = (
+        bl.fit_huber("chinchilla", train),
+        bl.fit_map("chinchilla", train, **MODE),
+    )
     assert max(miss(point, mode, train), miss(point, mode, test)) < 1e-6
 
 
@@ -336,7 +410,9 @@ def test_the_mode_is_the_huber_fit_within_the_bounds_of_the_priors():
 
 def test_the_mode_starts_inside_a_prior_that_excludes_the_huber_starts():
     within = {"alpha": "Uniform(lower=2, upper=3)"}
-    assert 2 <= bl.fit_map("chinchilla", small(), priors=within).parameters["alpha"] <= 3
+    assert (
+        2 <= bl.fit_map("chinchilla", small(), priors=within).parameters["alpha"] <= 3
+    )
 
 
 @pytest.mark.slow
@@ -382,11 +458,15 @@ def test_settings_that_no_fit_has(settings, error, says):
         refused(error, says, bl.fit_map, "chinchilla", table, **settings)
 
 
-@pytest.mark.filterwarnings("ignore:.*(lie far|no term)")  # also doubted, before they are refused
+@pytest.mark.filterwarnings(
+    "ignore:.*(lie far|no term)"
+)  # also doubted, before they are refused
 def test_arguments_that_are_no_law_and_no_table(tmp_path):
     frame, pools = small().frame, ["chinchilla", "skaling"]
     for fitted in (fit, bl.fit_map, bl.fit_huber):
-        with pytest.raises(bl.LawError, match=r"a LossTable is no law.* before the table"):
+        with pytest.raises(
+            bl.LawError, match=r"a LossTable is no law.* before the table"
+        ):
             fitted(small(), "chinchilla")
     for call in (
         lambda: fit("chinchilla", frame),
@@ -396,25 +476,36 @@ def test_arguments_that_are_no_law_and_no_table(tmp_path):
         lambda: bl.backtest(frame, "chinchilla"),
         lambda: bl.score(support.saved("plain"), frame),
     ):
-        refused(bl.TableError, r"a DataFrame, not a LossTable; .* bl\.from_frame\(", call)
+        refused(
+            bl.TableError, r"a DataFrame, not a LossTable; .* bl\.from_frame\(", call
+        )
     rising = (models_dir() / "chinchilla.toml").read_text()
     rising = rising.replace("-alpha*log(N)", "alpha*log(N)")
     (tmp_path / "rising.toml").write_text(rising, encoding="utf-8")
     tiny = bl.from_frame(frame.assign(loss=[1e-300, *frame["loss"][1:]]))
     nowhere = "is finite for no parameters that were tried; check"
-    for labels, says in ((["a", "b"], "a, b.*domain == 'a'"), ([None, "a", 1, 2], "a, 1.*'a'")):
+    for labels, says in (
+        (["a", "b"], "a, b.*domain == 'a'"),
+        ([None, "a", 1, 2], "a, 1.*'a'"),
+    ):
         domains = np.resize(np.array(labels, object), len(frame))
         with pytest.raises(bl.TableError, match=f"several domains .{says}"):
             fit("chinchilla", bl.from_frame(frame.assign(domain=domains)))
     for call, says in (
-        (lambda: fit("chinchilla", "losses.csv"), r"a str, not a LossTable; .* bl\.read_table\("),
+        (
+            lambda: fit("chinchilla", "losses.csv"),
+            r"a str, not a LossTable; .* bl\.read_table\(",
+        ),
         (lambda: fit("chinchila", small()), "unknown law 'chinchila'"),
         (lambda: fit("form3", small()), "'replay'"),
         (lambda: fit("chinchilla", tiny, discrepancy="none"), nowhere),
         (lambda: fit(tmp_path / "rising.toml", small(), discrepancy="none"), nowhere),
         (lambda: bl.fit_pool(["chinchilla"] * 2, small()), "twice"),
         (lambda: fit("adaptation", small()), r"bayeslaw\.fit_pool\(laws, table\)"),
-        (lambda: bl.fit_pool("adaption", small()), "unknown pool 'adaption'; did you mean"),
+        (
+            lambda: bl.fit_pool("adaption", small()),
+            "unknown pool 'adaption'; did you mean",
+        ),
         (lambda: bl.fit_map(pools, small()), "a pool has no mode"),
         (
             lambda: bl.fit_pool("adaptation", support.paper_rows()),
@@ -437,7 +528,11 @@ def test_a_failed_gate_is_retried_once_and_said_to_who_looks(capfd):
     assert capfd.readouterr() == ("", "")
     again = fit("chinchilla", small(), progress=True, **TINY)
     assert again.settings == found.settings
-    assert [found.settings[n] for n in ("draws", "tune", "target_accept")] == [40, 60, 0.99]
+    assert [found.settings[n] for n in ("draws", "tune", "target_accept")] == [
+        40,
+        60,
+        0.99,
+    ]
     lines = capfd.readouterr().err.splitlines()
     assert lines[0] == lines[2] == "chinchilla: 40 draws of each of 2 chains"
     assert re.fullmatch(
@@ -471,8 +566,12 @@ def test_a_retry_is_limited_by_its_gradients_unless_it_is_asked_for(
     monkeypatch.setattr(sampling, "REPORT_MILLISECONDS", milliseconds)
     monkeypatch.setattr(sampling, "SMALLER_STEPS", (0.999, 0.9999))
     clock = SimpleNamespace(monotonic=itertools.count(step=3600.0).__next__)
-    monkeypatch.setattr(sampling, "time", clock)  # a machine so busy that a run takes hours
-    with pytest.warns(bl.FitWarning, match=f"a retry with 40 draws, .* {says}; ask .* retry=True"):
+    monkeypatch.setattr(
+        sampling, "time", clock
+    )  # a machine so busy that a run takes hours
+    with pytest.warns(
+        bl.FitWarning, match=f"a retry with 40 draws, .* {says}; ask .* retry=True"
+    ):
         found = fit("chinchilla", small(), **TINY)
     assert found.settings == once.settings
     xr.testing.assert_identical(found.draws, once.draws)
@@ -518,7 +617,15 @@ for _ in range(2):
     finally:
         print("left", flush=True)
 """
-LONG = ["-m", "bayeslaw", "fit", DELPHI, "--law=chinchilla", "--chains=1", "--out=fit.nc"]
+LONG = [
+    "-m",
+    "bayeslaw",
+    "fit",
+    DELPHI,
+    "--law=chinchilla",
+    "--chains=1",
+    "--out=fit.nc",
+]
 
 
 @pytest.mark.parametrize(
@@ -527,7 +634,11 @@ LONG = ["-m", "bayeslaw", "fit", DELPHI, "--law=chinchilla", "--chains=1", "--ou
         ([*LONG, "--draws=100000"], "100,000 draws of each", (130, "", "interrupted")),
         # In its second round, with all the draws that a single chain is worth.
         slow(LONG, "again with 8,000.*8,000 draws of each", (130, "", "interrupted")),
-        slow(["-c", LOOP], "200,000 draws of", (-signal.SIGINT, "left\n", "KeyboardInterrupt")),
+        slow(
+            ["-c", LOOP],
+            "200,000 draws of",
+            (-signal.SIGINT, "left\n", "KeyboardInterrupt"),
+        ),
     ],
 )
 def test_what_is_interrupted_ends_and_leaves_nothing(args, line, ends, tmp_path):

@@ -25,7 +25,9 @@ def test_the_optimum_is_the_papers_and_both_limits_bind_there():
     """Brute force over ATPP and replay, from the true losses alone."""
     limits = WORLD.limits
     atpp, replay = np.arange(8, 10, 0.01), np.arange(0.2, 0.5, 0.005)
-    rows = bl.grid(params=limits["params"], ptpp=limits["ptpp"], replay=replay, atpp=atpp)
+    rows = bl.grid(
+        params=limits["params"], ptpp=limits["ptpp"], replay=replay, atpp=atpp
+    )
     rows["tokens"] = rows["atpp"] * rows["params"]
     forgetting = WORLD.loss(WORLD.source, rows) / WORLD.baseline() - 1
     feasible = (forgetting <= limits["max_forgetting"]) & (
@@ -35,9 +37,13 @@ def test_the_optimum_is_the_papers_and_both_limits_bind_there():
     assert best["atpp"] == pytest.approx(8.9, abs=0.05)
     assert best["replay"] == pytest.approx(0.34, abs=0.005)
     optimum = rows[:1].assign(replay=0.34, tokens=8.9 * limits["params"])
-    loss, after = (WORLD.loss(domain, optimum)[0] for domain in (WORLD.target, WORLD.source))
+    loss, after = (
+        WORLD.loss(domain, optimum)[0] for domain in (WORLD.target, WORLD.source)
+    )
     assert loss == pytest.approx(limits["max_loss"], abs=1e-5)
-    assert after / WORLD.baseline() - 1 == pytest.approx(limits["max_forgetting"], abs=1e-5)
+    assert after / WORLD.baseline() - 1 == pytest.approx(
+        limits["max_forgetting"], abs=1e-5
+    )
 
 
 @on_bound  # an exponent on a bound does not change in-sample errors
@@ -49,9 +55,9 @@ def test_noise_is_of_the_papers_oracle_and_noiseless_truth_is_recovered(domain):
     exact = WORLD.table(domain, noise=False)
     assert exact.loss == pytest.approx(WORLD.loss(domain, exact.frame), rel=1e-14)
     assert rmse_log(WORLD.laws[domain], exact, exact) < 1e-6
-    assert np.log(WORLD.table(domain, noise=0.01).loss / exact.loss).std() == pytest.approx(
-        0.01, rel=0.15
-    )
+    assert np.log(
+        WORLD.table(domain, noise=0.01).loss / exact.loss
+    ).std() == pytest.approx(0.01, rel=0.15)
 
 
 @on_bound
@@ -63,7 +69,9 @@ def test_french_errors_rank_as_in_the_paper():
     assert [len(part) for part in (*split, *anchored)] == [168, 84, 188, 64]
     transfer = rmse_log("dcpt", *split)
     assert transfer == pytest.approx(3.47e-2, rel=0.05)
-    form1, form2, form3 = (rmse_log(law, *anchored) for law in ("form1", "form2", "form3"))
+    form1, form2, form3 = (
+        rmse_log(law, *anchored) for law in ("form1", "form2", "form3")
+    )
     assert form1 == pytest.approx(1.02e-2, rel=0.15)
     assert form2 == pytest.approx(9.2e-3, rel=0.25)
     # Without anchors Form 3 is not identified: where the fit ends may depend on the machine.
@@ -110,11 +118,15 @@ def test_tables_of_the_world_depend_on_seed_and_domain_alone_and_are_labelled():
 
 
 def test_simulate_keeps_columns_takes_aliases_and_a_generator():
-    design = ROWS.rename(columns={"params": "N", "tokens": "D"}).assign(run=["a", "b", "c", "d"])
+    design = ROWS.rename(columns={"params": "N", "tokens": "D"}).assign(
+        run=["a", "b", "c", "d"]
+    )
     table = bl.simulate("chinchilla", CHINCHILLA, design, name="two sizes")
     assert table.name == "synthetic two sizes"
     assert table.frame["run"].tolist() == ["a", "b", "c", "d"]
-    assert table.loss == pytest.approx(1.7 + 400 / design["N"] ** 0.34 + 410 / design["D"] ** 0.28)
+    assert table.loss == pytest.approx(
+        1.7 + 400 / design["N"] ** 0.34 + 410 / design["D"] ** 0.28
+    )
     rng = np.random.default_rng(1)
     one, two, seeded = (
         bl.simulate("chinchilla", CHINCHILLA, ROWS, sigma=0.1, seed=seed).loss
@@ -137,9 +149,16 @@ def test_what_cannot_be_simulated_is_told():
         (whole, ROWS, np.inf, "sigma"),
         (whole, ROWS[["params"]], 0, "tokens"),
     ):
-        refused(bl.BayeslawError, says, bl.simulate, "chinchilla", truth, rows, sigma=sigma)
+        refused(
+            bl.BayeslawError, says, bl.simulate, "chinchilla", truth, rows, sigma=sigma
+        )
     for ask in (WORLD.table, lambda domain: WORLD.loss(domain, WORLD.design())):
-        refused(bl.BayeslawError, r"did you mean 'french'\? Valid: english_arabic", ask, "frensh")
+        refused(
+            bl.BayeslawError,
+            r"did you mean 'french'\? Valid: english_arabic",
+            ask,
+            "frensh",
+        )
 
 
 PLAIN = {"discrepancy": "none", "draws": 250, "tune": 250, "chains": 2, "retry": False}
@@ -149,7 +168,9 @@ PLAIN |= {"effects": "none", "errors": "independent"}
 @object_mode
 def test_the_same_seed_gives_the_same_ranks_and_posteriors_without_r_hat_are_left_out():
     few = PLAIN | {"simulations": 2}
-    one, two, other = (bl.calibrate("chinchilla", **few, seed=seed).ranks for seed in (0, 0, 1))
+    one, two, other = (
+        bl.calibrate("chinchilla", **few, seed=seed).ranks for seed in (0, 0, 1)
+    )
     assert one.equals(two)
     assert (one.nunique() == 2).all()  # each simulation has its own
     assert not np.isin(one, other).any()
@@ -161,14 +182,25 @@ def test_the_same_seed_gives_the_same_ranks_and_posteriors_without_r_hat_are_lef
 def test_a_simulated_table_has_a_role():
     design = bl.grid(params=1e9, ptpp=31, replay=[0.1, 0.9], tokens=1e10)
     truth = truth_of(bl.load_law("mixture").parameters)
-    refused(bl.TableError, "give role='target' or", bl.simulate, "mixture", truth, design)
-    target, source = (bl.simulate("mixture", truth, design, role=r) for r in ("target", "source"))
+    refused(
+        bl.TableError, "give role='target' or", bl.simulate, "mixture", truth, design
+    )
+    target, source = (
+        bl.simulate("mixture", truth, design, role=r) for r in ("target", "source")
+    )
     assert (target.role, source.role) == ("target", "source")
-    np.testing.assert_allclose(target.loss, source.loss[::-1])  # their own shares are r and 1 - r
+    np.testing.assert_allclose(
+        target.loss, source.loss[::-1]
+    )  # their own shares are r and 1 - r
     stated = bl.simulate("mixture", truth, design.assign(role="source"))
     pd.testing.assert_frame_equal(stated.frame, source.frame, check_like=True)
-    for call in (bl.calibrate, lambda law, **how: bl.simulate(law, truth, design, **how)):
-        with pytest.raises(bl.TableError, match="unknown role 'sorce'; did you mean 'source'"):
+    for call in (
+        bl.calibrate,
+        lambda law, **how: bl.simulate(law, truth, design, **how),
+    ):
+        with pytest.raises(
+            bl.TableError, match="unknown role 'sorce'; did you mean 'source'"
+        ):
             call("mixture", role="sorce")
 
 
@@ -198,7 +230,9 @@ def test_truths_are_ranked_uniformly_and_planted_faults_are_found(monkeypatch):
 
     # The variance of 40 uniform ranks has a relative sd of .14; here it falls to about .4.
     monkeypatch.setattr(residuals, "error_draws", independent)
-    assert table.loc["change", "spread"] > 0.6 > envelope(**runs).loc["change", "spread"]
+    assert (
+        table.loc["change", "spread"] > 0.6 > envelope(**runs).loc["change", "spread"]
+    )
     monkeypatch.undo()
 
     def forgetful(fit, frame, rng, training=False):
@@ -208,4 +242,6 @@ def test_truths_are_ranked_uniformly_and_planted_faults_are_found(monkeypatch):
     monkeypatch.setattr(residuals, "group_effects", forgetful)
     priors = {"tau_base": bl.Prior("LogNormal", median=0.1, sigma=0.3)}
     table = envelope("form1", 20, priors=priors, effects=("base",))
-    assert not table.loc[["loss 2", "loss 3"], "inside"].any(), table  # of a fitted base
+    assert not table.loc[["loss 2", "loss 3"], "inside"].any(), (
+        table
+    )  # of a fitted base

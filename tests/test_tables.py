@@ -70,7 +70,9 @@ def test_tables_as_other_programs_write_them(tmp_path, name, content):
         (tmp_path / name).write_bytes(content)
     else:
         PLAIN.to_excel(tmp_path / name, index=False)
-    table = read_table(tmp_path / name, where="params > 1e8 or note == 'c\td' or note == 'a;b'")
+    table = read_table(
+        tmp_path / name, where="params > 1e8 or note == 'c\td' or note == 'a;b'"
+    )
     assert table.loss.tolist() == GOOD["loss"].tolist()
 
 
@@ -78,7 +80,9 @@ def test_excel_without_its_package(tmp_path, monkeypatch):
     path = tmp_path / "losses.xlsx"
     pd.DataFrame(GOOD).to_excel(path, index=False)
     monkeypatch.setitem(sys.modules, "openpyxl", None)
-    refused(TableError, r"losses.xlsx: Excel needs openpyxl: pip inst", read_table, path)
+    refused(
+        TableError, r"losses.xlsx: Excel needs openpyxl: pip inst", read_table, path
+    )
 
 
 TRAINER = {"log_history": [
@@ -162,14 +166,19 @@ def test_files_that_are_no_tables(tmp_path, content, says, where):
     path = tmp_path / (says if says in UNREADABLE else "t.csv")
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     refused(TableError, says, read_table, path, where=where)
-    for other, why in ((tmp_path, "a folder"), (tmp_path / "absent.csv", "no such file")):
+    for other, why in (
+        (tmp_path, "a folder"),
+        (tmp_path / "absent.csv", "no such file"),
+    ):
         refused(TableError, why, read_table, other)
 
 
 def test_a_filter_by_loss_drops_rows_without_one(tmp_path):
     """Such as steps between two evaluations; text and other missing numbers are refused still."""
     path = tmp_path / "t.csv"
-    path.write_text(GAPS.replace("1e8,2e9,2.9,,b", "1e8,2e9,,20,b").replace("twice", "2.8"))
+    path.write_text(
+        GAPS.replace("1e8,2e9,2.9,,b", "1e8,2e9,,20,b").replace("twice", "2.8")
+    )
     for where in ("loss > 0", "loss == loss", "loss < 9 and tokens > 0"):
         assert read_table(path, where=where).loss.tolist() == [3.0, 2.8]
     nan = tmp_path / "nan.csv"  # as exports of logs write it
@@ -178,7 +187,9 @@ def test_a_filter_by_loss_drops_rows_without_one(tmp_path):
     refused(TableError, r"'loss' is missing \(NaN\); .* \(line 3", read_table, nan)
     bits = read_table(path, where="loss > 2", loss_unit="bits")
     assert bits.loss.tolist() == [3.0 * np.log(2)]
-    with pytest.raises(TableError, match=r"drop the row, such as with where='loss > 0' \(line 3\)"):
+    with pytest.raises(
+        TableError, match=r"drop the row, such as with where='loss > 0' \(line 3\)"
+    ):
         read_table(path)
     path.write_text(GAPS)
     refused(TableError, TWICE, read_table, path, where="loss > 0")
@@ -196,23 +207,35 @@ def test_counts_in_another_unit_are_corrected_by_the_columns_of_the_file(tmp_pat
 
 def test_steps_and_training_losses_are_doubted_by_their_names(tmp_path):
     path = tmp_path / "t.csv"
-    GOOD.assign(_step=2e4, **{"train/loss": 3.0, "val/loss": 2.9}).to_csv(path, index=False)
-    with pytest.warns(TableWarning, match=r"'_step', which are steps by .*'_step \* 524288'"):
+    GOOD.assign(_step=2e4, **{"train/loss": 3.0, "val/loss": 2.9}).to_csv(
+        path, index=False
+    )
+    with pytest.warns(
+        TableWarning, match=r"'_step', which are steps by .*'_step \* 524288'"
+    ):
         read_table(path, columns={"tokens": "_step"})
-    with pytest.warns(TableWarning, match="has training losses by its name; 'val/loss' is there"):
+    with pytest.warns(
+        TableWarning, match="has training losses by its name; 'val/loss' is there"
+    ):
         read_table(path, columns={"loss": "train/loss"})
     read_table(path, columns={"tokens": "_step * 5e5", "loss": "val/loss"})
 
 
-@pytest.mark.parametrize("where", ["domain == 'a'", "C < 1e18", "tokens < 2e9 and loss > 1"])
+@pytest.mark.parametrize(
+    "where", ["domain == 'a'", "C < 1e18", "tokens < 2e9 and loss > 1"]
+)
 def test_rows_that_a_filter_drops_need_no_numbers(tmp_path, where):
-    (tmp_path / "t.csv").write_text(GAPS.replace("twice", "2.8") if "loss" in where else GAPS)
+    (tmp_path / "t.csv").write_text(
+        GAPS.replace("twice", "2.8") if "loss" in where else GAPS
+    )
     assert len(read_table(tmp_path / "t.csv", where=where)) == 1
 
 
 def test_a_filter_keeps_the_bases_of_its_rows_and_knows_the_unit(tmp_path):
     path = tmp_path / "t.csv"
-    rows = pd.concat([GOOD, GOOD.assign(tokens=0)]).assign(base=["a", "b", "c", "d"] * 2)
+    rows = pd.concat([GOOD, GOOD.assign(tokens=0)]).assign(
+        base=["a", "b", "c", "d"] * 2
+    )
     losses = [4.0, 3, 2, 1, 6, "x", "y", "z"]
     rows.astype({"loss": object}).assign(loss=losses).to_csv(path, index=False)
     table = read_table(path, where="base == 'a' and tokens > 0")
@@ -224,10 +247,20 @@ def test_a_filter_keeps_the_bases_of_its_rows_and_knows_the_unit(tmp_path):
 
 def test_columns_are_renamed_or_computed(tmp_path):
     path = tmp_path / "export.csv"
-    given = {"Model Size": ["190M", "1.3B"], "billions": [2.0, 20.0], "eval/loss": [3.1, 2.6]}
+    given = {
+        "Model Size": ["190M", "1.3B"],
+        "billions": [2.0, 20.0],
+        "eval/loss": [3.1, 2.6],
+    }
     pd.DataFrame(given).assign(name=["a", "b"]).to_csv(path, index=False)
-    columns = {"params": "Model Size", "tokens": "billions * 1e9", "loss": "`eval/loss`"}
-    with pytest.warns(TableWarning, match=r"'params' has suffixes; 190M is read as 1.9e\+08"):
+    columns = {
+        "params": "Model Size",
+        "tokens": "billions * 1e9",
+        "loss": "`eval/loss`",
+    }
+    with pytest.warns(
+        TableWarning, match=r"'params' has suffixes; 190M is read as 1.9e\+08"
+    ):
         table = read_table(path, columns=columns)
     read = table.frame[["params", "tokens", "loss"]].to_numpy().tolist()
     assert read == [[1.9e8, 2e9, 3.1], [1.3e9, 2e10, 2.6]]
@@ -237,14 +270,20 @@ def test_columns_are_renamed_or_computed(tmp_path):
     with pytest.raises(TableError, match=r"neither.*'1 \+'"):
         read_table(path, columns={"params": "Model Size", "tokens": "1 +"})
     # Also where an alias has the column's name.
-    GOOD.rename(columns={"params": "N"}).assign(N=GOOD["params"] / 1e9).to_csv(path, index=False)
+    GOOD.rename(columns={"params": "N"}).assign(N=GOOD["params"] / 1e9).to_csv(
+        path, index=False
+    )
     for formula in ("params * 1e9", "N * 1e9"):
-        assert read_table(path, columns={"params": formula}).frame["params"].max() == 1e9
+        assert (
+            read_table(path, columns={"params": formula}).frame["params"].max() == 1e9
+        )
 
 
 def test_labels_of_bases_match_though_one_is_missing(tmp_path):
     bases = GOOD.assign(tokens=0, base=[0, 1, 2, 3])
-    pd.concat([GOOD.assign(base=[0, 1, 2, 3]), bases]).to_csv(tmp_path / "main.csv", index=False)
+    pd.concat([GOOD.assign(base=[0, 1, 2, 3]), bases]).to_csv(
+        tmp_path / "main.csv", index=False
+    )
     source = pd.concat([bases.assign(loss=[2.1, 2.2, 2.3, 2.4]), GOOD.iloc[:1]])
     source.to_csv(tmp_path / "source.csv", index=False)  # the base column is of floats
     table = read_table(tmp_path / "main.csv", source=tmp_path / "source.csv")
@@ -258,7 +297,9 @@ def test_one_file_has_the_losses_of_bases_on_both_domains(tmp_path):
     target, source = pd.concat([GOOD.assign(base=[0, 1, 2, 3]), bases]), bases.copy()
     source["loss"] = [2.1, 2.2, 2.3, 2.4]
     rows = [target.assign(role="target"), source.assign(role="source")]
-    rows.append(GOOD.assign(base=[0, 1, 2, 3], role="source", loss=[2.0, 2.1, 2.2, 2.3]))
+    rows.append(
+        GOOD.assign(base=[0, 1, 2, 3], role="source", loss=[2.0, 2.1, 2.2, 2.3])
+    )
     pd.concat(rows).to_csv(one, index=False)
     table = read_table(one, where="role == 'target'", source=one)
     assert len(table) == 4
@@ -268,7 +309,9 @@ def test_one_file_has_the_losses_of_bases_on_both_domains(tmp_path):
     assert own.frame["start_loss"].tolist() == own.frame["base_loss"].tolist()
     assert own.role == "source"
     # Of two domains without roles none is known to be the one that was pre-trained on.
-    pd.concat([target.assign(domain="fr"), source.assign(domain="en")]).to_csv(one, index=False)
+    pd.concat([target.assign(domain="fr"), source.assign(domain="en")]).to_csv(
+        one, index=False
+    )
     says = r"several losses at tokens = 0; keep one\. If they are of two domains, add a column 'ro"
     refused(TableError, says, read_table, one, where="domain == 'fr'", source=one)
 
@@ -281,7 +324,9 @@ def test_the_losses_of_bases_and_the_role_agree_wherever_they_are_read():
     assert from_frame(equal, role="source").role == "source"
     assert from_frame(equal.assign(base_loss=2.4), role="target").role == "target"
     # Both roles in one table.
-    both = pd.concat([equal.assign(role="source"), equal.assign(role="target", base_loss=2.4)])
+    both = pd.concat(
+        [equal.assign(role="source"), equal.assign(role="target", base_loss=2.4)]
+    )
     assert len(from_frame(both)) == 8
 
 
@@ -299,19 +344,28 @@ def test_losses_in_another_unit_become_nats(tmp_path):
         table = from_frame(frame.assign(**rows), loss_unit=unit, **how)
         np.testing.assert_allclose(table.frame[["loss", "start_loss"]], losses)
     assert from_frame(GOOD.assign(loss=1e3), loss_unit="nats").loss[0] == 1e3
-    path, names = tmp_path / "t.csv", {"val_loss_bits": "bits", "eval/bpb": "bits-per-byte"}
+    path, names = (
+        tmp_path / "t.csv",
+        {"val_loss_bits": "bits", "eval/bpb": "bits-per-byte"},
+    )
     for column, unit in (names | {"ppl": "perplexity"}).items():
         GOOD.rename(columns={"loss": column}).to_csv(path, index=False)
-        with pytest.raises(TableError, match=f"by its name; give loss_unit='{unit}', or"):
+        with pytest.raises(
+            TableError, match=f"by its name; give loss_unit='{unit}', or"
+        ):
             read_table(path, columns={"loss": column})
         assert len(read_table(path, columns={"loss": column}, loss_unit="nats")) == 4
-        assert len(read_table(path, columns={"loss": f"`{column}` * 0.69"})) == 4  # as it says
+        assert (
+            len(read_table(path, columns={"loss": f"`{column}` * 0.69"})) == 4
+        )  # as it says
 
 
 def test_labels_with_leading_zeros_stay_as_they_are(tmp_path):
     """001 is not 1, in a file, in one of text labels too, in a saved one and in expressions."""
     path = tmp_path / "t.csv"
-    frame = GOOD.assign(run=["001", "002", "010", ""], seed=[1, 2, 3, 4], step=["0010"] * 4)
+    frame = GOOD.assign(
+        run=["001", "002", "010", ""], seed=[1, 2, 3, 4], step=["0010"] * 4
+    )
     frame.to_csv(path, index=False)
     table = read_table(path)
     assert table.frame["run"].tolist() == ["001", "002", "010", None]
@@ -349,7 +403,11 @@ RANGES = [
 @pytest.mark.parametrize(
     ("column", "value", "says"),
     [
-        *[(c, value, says) for c in (*GOOD, "unique_tokens") for value, says in VALUES.items()],
+        *[
+            (c, value, says)
+            for c in (*GOOD, "unique_tokens")
+            for value, says in VALUES.items()
+        ],
         *[(column, value, says) for column, values, says in RANGES for value in values],
     ],
 )
@@ -358,7 +416,9 @@ def test_values_that_a_column_cannot_have(column, value, says):
     frame.loc[2, column] = value
     if column == "loss" and pd.isna(value):
         says += ", such as with where='loss > 0'"
-    with pytest.raises(TableError, match=rf"^table: column '{column}' {says} \(row 2(: \S+)?\)\.$"):
+    with pytest.raises(
+        TableError, match=rf"^table: column '{column}' {says} \(row 2(: \S+)?\)\.$"
+    ):
         from_frame(frame)
 
 
@@ -370,10 +430,14 @@ SURROGATE = pd.Series(["\ud800x", "y", "z", None], dtype=object)
 def test_copies_of_rows_are_left_out_with_a_warning(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text(TWO_LINES + "1e8,3e9,2.8,y\n" * 2)
-    with pytest.warns(TableWarning, match="line 6 is a copy of earlier rows .*left out.*`run`"):
+    with pytest.warns(
+        TableWarning, match="line 6 is a copy of earlier rows .*left out.*`run`"
+    ):
         assert read_table(path).frame["tokens"].is_unique
     for copies in (pd.concat([GOOD, GOOD]), pd.concat([GOOD, BASES, BASES])):
-        with pytest.warns(TableWarning, match="are copies of earlier rows in every column"):
+        with pytest.warns(
+            TableWarning, match="are copies of earlier rows in every column"
+        ):
             table = from_frame(copies)
         assert table.frame.equals(from_frame(GOOD).frame)
     repeated = pd.concat([GOOD.assign(run="a"), GOOD.assign(run="b")])
@@ -413,28 +477,55 @@ def test_frames_that_are_no_tables(frame, says):
 @pytest.mark.parametrize(
     ("params", "tokens", "loss", "means"),
     [
-        ([70, 1600, 9700], [500, 3000, 8000], [1.3, 1.0, 0.8], {"params": 1e6, "tokens": 1e6}),
-        ([0.07, 1.6, 9.7], [0.5, 3, 8], [1.3, 1.0, 0.8], {"params": 1e9, "tokens": 1e9}),
+        (
+            [70, 1600, 9700],
+            [500, 3000, 8000],
+            [1.3, 1.0, 0.8],
+            {"params": 1e6, "tokens": 1e6},
+        ),
+        (
+            [0.07, 1.6, 9.7],
+            [0.5, 3, 8],
+            [1.3, 1.0, 0.8],
+            {"params": 1e9, "tokens": 1e9},
+        ),
         ([1, 8, 70], [20, 160, 1400], [2.6, 2.2, 1.9], {"params": 1e9, "tokens": 1e9}),
         ([1, 8, 70], [20, 160, 1400], [9.5, 6.0, 3.7], {"params": 1e6, "tokens": 1e6}),
-        ([44, 400, 16000], [900, 8000, 300000], [3.9, 2.9, 2.0], {"params": 1e6, "tokens": 1e6}),
+        (
+            [44, 400, 16000],
+            [900, 8000, 300000],
+            [3.9, 2.9, 2.0],
+            {"params": 1e6, "tokens": 1e6},
+        ),
         ([1e8, 1e9, 1e10], [2, 20, 200], [3.3, 2.6, 2.1], {"tokens": 1e9}),
         ([100, 1000, 10000], [2e9, 2e10, 2e11], [3.3, 2.6, 2.1], {"params": 1e6}),
     ],
 )
-def test_counts_in_another_unit_are_refused_with_the_likely_one(params, tokens, loss, means):
-    frame = pd.DataFrame({"params": params, "tokens": tokens, "loss": loss}, dtype=float)
+def test_counts_in_another_unit_are_refused_with_the_likely_one(
+    params, tokens, loss, means
+):
+    frame = pd.DataFrame(
+        {"params": params, "tokens": tokens, "loss": loss}, dtype=float
+    )
     columns = {
-        column: f"{column} * {unit:.0e}".replace("e+0", "e") for column, unit in means.items()
+        column: f"{column} * {unit:.0e}".replace("e+0", "e")
+        for column, unit in means.items()
     }
     refused(TableError, re.escape(f"columns={columns}"), from_frame, frame)
 
 
 def test_the_role_of_a_table_is_given_once():
     assert from_frame(GOOD, role="source").role == "source"
-    assert from_frame(GOOD.assign(role=["target", None] * 2), role="target").role == "target"
-    refused(TableError, r"unknown role 'own'.*source, target", from_frame, GOOD, role="own")
-    with pytest.raises(TableError, match=r"'target', but .* says 'source' \(rows? 1, 3\)"):
+    assert (
+        from_frame(GOOD.assign(role=["target", None] * 2), role="target").role
+        == "target"
+    )
+    refused(
+        TableError, r"unknown role 'own'.*source, target", from_frame, GOOD, role="own"
+    )
+    with pytest.raises(
+        TableError, match=r"'target', but .* says 'source' \(rows? 1, 3\)"
+    ):
         from_frame(GOOD.assign(role=["target", "source"] * 2), role="target")
 
 
@@ -451,11 +542,23 @@ def test_names_of_columns_in_any_case_and_their_aliases():
 
 
 def test_tiny_losses_are_warned_of_and_nearly_whole_counts_rounded():
-    with pytest.warns(TableWarning, match="median loss is 0.0027 .* priors of your own"):
+    with pytest.warns(
+        TableWarning, match="median loss is 0.0027 .* priors of your own"
+    ):
         from_frame(GOOD.assign(loss=GOOD["loss"] / 1000))
-    rounded = from_frame(GOOD.assign(params=np.array([1.07, 2.01, 0.0000123, 4.1]) * 1e9))
-    assert rounded.frame["params"].tolist() == [1070000000, 2010000000, 12300, 4100000000]
-    assert from_frame(GOOD.assign(params=1e9 + 0.25)).frame["params"].tolist() == [1e9 + 0.25] * 4
+    rounded = from_frame(
+        GOOD.assign(params=np.array([1.07, 2.01, 0.0000123, 4.1]) * 1e9)
+    )
+    assert rounded.frame["params"].tolist() == [
+        1070000000,
+        2010000000,
+        12300,
+        4100000000,
+    ]
+    assert (
+        from_frame(GOOD.assign(params=1e9 + 0.25)).frame["params"].tolist()
+        == [1e9 + 0.25] * 4
+    )
 
 
 def test_values_in_another_unit_than_the_fitted_rows_are_refused():
@@ -468,13 +571,21 @@ def test_values_in_another_unit_than_the_fitted_rows_are_refused():
         ("ptpp", 279e9, "tokens per parameter are expected: ptpp = 279?"),
         ("flops", 21, "FLOPs are expected"),
     ):
-        with pytest.raises(TableError, match=says.replace("+", r"\+").replace("?", r"\?")):
+        with pytest.raises(
+            TableError, match=says.replace("+", r"\+").replace("?", r"\?")
+        ):
             check_units(pd.DataFrame({column: [value]}), "grid", fitted)
-    with pytest.warns(TableWarning, match="grid: params = 1e\\+13 is 1e\\+04 times above"):
+    with pytest.warns(
+        TableWarning, match="grid: params = 1e\\+13 is 1e\\+04 times above"
+    ):
         check_units(pd.DataFrame({"params": [1e9, 1e13]}), "grid", GOOD)
-    rows = pd.DataFrame({"params": [2e5, 9e11], "tokens": [0, 9e12], "ptpp": [0.1, 2e5]})
+    rows = pd.DataFrame(
+        {"params": [2e5, 9e11], "tokens": [0, 9e12], "ptpp": [0.1, 2e5]}
+    )
     check_units(rows, "grid", GOOD)
-    toy = pd.DataFrame({"tokens": [2e4, 1e6]})  # forecast below 10,000 tokens as it is planned
+    toy = pd.DataFrame(
+        {"tokens": [2e4, 1e6]}
+    )  # forecast below 10,000 tokens as it is planned
     check_units(pd.DataFrame({"tokens": [8000.0]}), "grid", toy)
 
 
@@ -491,7 +602,11 @@ def test_a_table_has_the_types_of_its_csv_file(tmp_path):
     frame.to_parquet(tmp_path / "t.parquet")
     table = read_table(tmp_path / "t.parquet")
     table.frame.to_csv(tmp_path / "t.csv", index=False)
-    assert read_table(tmp_path / "t.csv").sha256 == table.sha256 == from_frame(table.frame).sha256
+    assert (
+        read_table(tmp_path / "t.csv").sha256
+        == table.sha256
+        == from_frame(table.frame).sha256
+    )
 
 
 def test_columns_of_every_type_come_back_from_a_saved_fit(tmp_path):
@@ -503,11 +618,18 @@ def test_columns_of_every_type_come_back_from_a_saved_fit(tmp_path):
         "long": ([10**30, 3, 2, 1], [str(10**30), "3", "2", "1"]),
         "mixed": ([1, "a", None, 2.5], ["1", "a", None, "2.5"]),
         "domain": (["007", None, "1e3", '中, "x"'], ["007", None, "1e3", '中, "x"']),
-        "note": (["", "NA", "nan", "a"], ["", "NA", "nan", "a"]),  # which a CSV file cannot hold
+        "note": (
+            ["", "NA", "nan", "a"],
+            ["", "NA", "nan", "a"],
+        ),  # which a CSV file cannot hold
     }
-    columns = {name: pd.Series(given * 5, dtype=object) for name, (given, _) in texts.items()}
+    columns = {
+        name: pd.Series(given * 5, dtype=object) for name, (given, _) in texts.items()
+    }
     columns["large"] = pd.Series([2**60 + 1, 3, 2, 1] * 5, dtype=object)
-    columns["weight"] = np.array([1e-300, 0.1 + 0.2, np.nextafter(1.0, 2.0), 5e-324] * 5)
+    columns["weight"] = np.array(
+        [1e-300, 0.1 + 0.2, np.nextafter(1.0, 2.0), 5e-324] * 5
+    )
     for dtype in ("float16", "float32", np.longdouble):
         columns[str(dtype)] = np.array([0.1, 0.2, 0.3, 0.4] * 5, dtype)
     table = from_frame(fit.table.frame.assign(**columns), "naïve Ω")
@@ -589,7 +711,10 @@ def test_queries_that_cannot_be_evaluated(query, says, tmp_path, monkeypatch):
 def test_a_query_of_labels_against_a_number():
     table = from_frame(GOOD.assign(domain=["a", "b", "c", "3"]))
     refused(
-        TableError, "'domain' holds text, and 3 is a number: write '3'", table.query, "domain > 3"
+        TableError,
+        "'domain' holds text, and 3 is a number: write '3'",
+        table.query,
+        "domain > 3",
     )
 
 
@@ -606,7 +731,9 @@ def test_what_a_query_may_have():
         "quoted0 == 1 and `in nats` == 1": 1,
     }.items():
         assert len(table.query(query)) == count
-    own = from_frame(GOOD.assign(C=[1, 2, 3, 4], flops=5))  # a column comes before an alias
+    own = from_frame(
+        GOOD.assign(C=[1, 2, 3, 4], flops=5)
+    )  # a column comes before an alias
     assert len(own.query("C > 3 and flops == 5")) == 1
 
 
@@ -615,14 +742,21 @@ def test_split_parts_and_anchors():
     for parts in (
         table.split(train="ptpp <= 31"),
         table.split(test="ptpp > 31"),
-        table.split("ptpp <= 31", anchors="ptpp == 31"),  # a training row already, which stays once
+        table.split(
+            "ptpp <= 31", anchors="ptpp == 31"
+        ),  # a training row already, which stays once
     ):
         assert [len(part) for part in parts] == [3, 1]
     train, test = table.split("ptpp == 15", "ptpp > 15")
     assert str(train) == "1 row of table (ptpp == 15)"
     assert str(test.query("tokens > 0")) == "3 rows of table (ptpp > 15; tokens > 0)"
-    train, test = table.split("ptpp == 15", "ptpp >= 31", anchors="ptpp == 31 and N < 5e8")
-    assert [sorted(part.frame["ptpp"]) for part in (train, test)] == [[15, 31], [31, 279]]
+    train, test = table.split(
+        "ptpp == 15", "ptpp >= 31", anchors="ptpp == 31 and N < 5e8"
+    )
+    assert [sorted(part.frame["ptpp"]) for part in (train, test)] == [
+        [15, 31],
+        [31, 279],
+    ]
 
 
 def test_bad_splits():
@@ -640,14 +774,20 @@ def test_bad_splits():
 
 @pytest.mark.parametrize("column", ["domain", "role"])
 def test_baselines_are_those_of_the_domains_and_roles_of_the_rows(column):
-    rows = pd.concat([GOOD, GOOD.assign(tokens=0.0)]).assign(base=["a", "b", "c", "d"] * 2)
+    rows = pd.concat([GOOD, GOOD.assign(tokens=0.0)]).assign(
+        base=["a", "b", "c", "d"] * 2
+    )
     one, two = "target", "source"
     parts = rows.assign(**{column: one}), rows.assign(**{column: two}, loss=3.5)
     table = from_frame(pd.concat(parts))
     assert table.query(f"{column} == '{one}'").baselines[column].tolist() == [one] * 4
     assert len(table.query(f"{column} == '{one}' and ptpp == 31").baselines) == 2
-    assert table.training(f"{column} == '{two}'").baselines["loss"].tolist() == [3.5] * 4
-    for part, label in zip(table.split(f"{column} == '{two}'"), (two, one), strict=True):
+    assert (
+        table.training(f"{column} == '{two}'").baselines["loss"].tolist() == [3.5] * 4
+    )
+    for part, label in zip(
+        table.split(f"{column} == '{two}'"), (two, one), strict=True
+    ):
         assert part.baselines[column].tolist() == [label] * 4
     unnamed = table.baselines.assign(**{column: None})
     table = replace(table, baselines=unnamed)
@@ -661,9 +801,15 @@ CORNERS = {"params": [1e8, 1e9], "tokens": [1e9, 1e11]}
 
 @settings(deadline=None, max_examples=100)
 @given(
-    st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 30), st.booleans(), st.booleans()
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 4),
+    st.integers(1, 30),
+    st.booleans(),
+    st.booleans(),
 )
-def test_nearest_points_are_those_of_the_projection(seed, dims, count, rounded, collinear):
+def test_nearest_points_are_those_of_the_projection(
+    seed, dims, count, rounded, collinear
+):
     """A point y of a convex set is nearest to x if and only if (x - y)(p - y) <= 0 for all p."""
     rng = np.random.default_rng(seed)
     points = rng.normal(0, 3, (count, dims))
@@ -680,7 +826,9 @@ def test_nearest_points_are_those_of_the_projection(seed, dims, count, rounded, 
 def test_the_distance_between_two_rows_is_no_larger_than_at_them():
     """Along one covariate; many training rows lie in one plane."""
     train = read_table(DATA / "tinycpt" / "french.csv", where="annealed and 0 < tokens")
-    rows = grid(params=21624, tokens=np.geomspace(10752, 432640, 25), replay=0.1, ptpp=279)
+    rows = grid(
+        params=21624, tokens=np.geomspace(10752, 432640, 25), replay=0.1, ptpp=279
+    )
     far = locate(train.query("ptpp <= 124 and replay < 1"), rows)["decades"]
     assert far.to_numpy() == pytest.approx(np.log10(279 / 124), abs=1e-6)
 
@@ -727,7 +875,9 @@ def test_a_covariate_that_was_never_varied_makes_a_projection():
     assert found["position"].tolist() == [IN, *[PROJECTED] * 3]
     assert found["unvaried"].tolist() == ["", "replay", "ptpp", "replay, ptpp"]
     stage = np.log10(9)
-    assert found["decades"].tolist() == pytest.approx([0, 0.3, stage, np.hypot(0.3, stage)])
+    assert found["decades"].tolist() == pytest.approx(
+        [0, 0.3, stage, np.hypot(0.3, stage)]
+    )
     assert in_words(found) == (
         "1 interpolation; 3 projections (up to 1 decades: replay 0.3, ptpp 0.95; the training rows "
         "have one value of replay, ptpp)"
@@ -738,7 +888,11 @@ def test_a_covariate_that_was_never_varied_makes_a_projection():
 
 def test_rows_that_cannot_be_located():
     for rows, columns, says in (
-        (grid(params=1e9, tokens=1e9), ("params", "token"), "unknown covariate 'token'; did you"),
+        (
+            grid(params=1e9, tokens=1e9),
+            ("params", "token"),
+            "unknown covariate 'token'; did you",
+        ),
         (grid(params=1e9), ("params", "tokens"), "column 'tokens' is missing"),
         (grid(params=1e9, tokens=0), None, "tokens > 0"),
         (grid(params=-1, tokens=1e9), None, "'params' is not positive"),

@@ -51,10 +51,20 @@ MATRICES = {
     "diagonal": (t.diagonal, lambda a: np.diag(a)[None], (4, 4)),
 }  # fmt: skip
 for length in (4, 900):  # by loops, and by BLAS
-    MATRICES[f"row of {length}"] = (lambda a, b: a @ b, np.matmul, (1, length), (length, 5))
+    MATRICES[f"row of {length}"] = (
+        lambda a, b: a @ b,
+        np.matmul,
+        (1, length),
+        (length, 5),
+    )
     turned = lambda a, b: a @ b.T  # noqa: E731
     MATRICES[f"row of {length}, transposed"] = turned, turned, (1, length), (5, length)
-    MATRICES[f"column of {length}"] = (lambda a, b: a @ b, np.matmul, (5, length), (length, 1))
+    MATRICES[f"column of {length}"] = (
+        lambda a, b: a @ b,
+        np.matmul,
+        (5, length),
+        (length, 1),
+    )
 for size in (1, 2, 5, 6):  # rows are finished two at a time
     MATRICES[f"whiten {size}"] = (
         lambda a: t.whiten(a @ a.T + a.tape.constant(np.eye(a.shape[0]))),
@@ -70,7 +80,10 @@ def agrees(formula, plain, *shapes):
     nodes = [tape.input(str(k), n).view(0, shapes[k]) for k, n in enumerate(sizes)]
     value = formula(*nodes)
     total = F.sum(value * tape.constant(rng.normal(size=value.shape)))
-    rows = [by.view(0, (1, n)) for by, n in zip(tape.gradient(total, nodes), sizes, strict=True)]
+    rows = [
+        by.view(0, (1, n))
+        for by, n in zip(tape.gradient(total, nodes), sizes, strict=True)
+    ]
     program = assemble(tape, [total, value, t.stack(rows, 1)])
     memory = program.memory.copy()
     run(program.once, program.index, memory)
@@ -114,8 +127,12 @@ def test_sums_of_products_agree_with_numpy():
     for a, b, over, shape in SUMS:  # of a product, spread to one shape, to another
         summed = tuple(k for k in (0, 1) if shape[k] == 1)
         agrees(
-            lambda x, y, over=over, shape=shape: t.spread(t.product(x, y, over, shape), shape),
-            lambda x, y, over=over, k=summed: np.broadcast_to(x * y, over).sum(k, keepdims=True),
+            lambda x, y, over=over, shape=shape: t.spread(
+                t.product(x, y, over, shape), shape
+            ),
+            lambda x, y, over=over, k=summed: np.broadcast_to(x * y, over).sum(
+                k, keepdims=True
+            ),
             *(a, b),
         )
 

@@ -53,8 +53,12 @@ MIN_FITTED = 8  # fitted at least when the others are held out
 # half is a second, two-sided test: a failure at a tenth, doubtful at a quarter of these.
 FAILED, DOUBTFUL = 0.05, 0.2
 OUTLYING = 3.0  # least distance of an outlier from the others, in scales
-HALF_CUTS = 16  # half of the most cuts that are compared, each by the distances of its rows
-MAX_OUTLIERS = 5  # outliers that are named and left out: those with the largest deviations
+HALF_CUTS = (
+    16  # half of the most cuts that are compared, each by the distances of its rows
+)
+MAX_OUTLIERS = (
+    5  # outliers that are named and left out: those with the largest deviations
+)
 UNRELIABLE = 1.1  # R-hat beyond which the numbers of a short refit are not shown
 
 
@@ -114,14 +118,18 @@ def check(
         prefix = f"{label}: " if label else ""
         alone = [*judge_alone(member, table, seed), judge_outliers(member, table, seed)]
         findings += [replace(finding, name=prefix + finding.name) for finding in alone]
-    return Check(tuple(findings), fit.name, fit.table.name, 0 if table is None else len(table))
+    return Check(
+        tuple(findings), fit.name, fit.table.name, 0 if table is None else len(table)
+    )
 
 
 # -- held-out rows --------------------------------------------------------------------------------
 
 
 @step("checking the bands on rows that were not fitted")
-def judge_held_out(fit: Posterior | Pool, table: LossTable | None, seed: int = 0) -> Finding:
+def judge_held_out(
+    fit: Posterior | Pool, table: LossTable | None, seed: int = 0
+) -> Finding:
     """Bands against losses not fitted: those of `table`, else of the farthest training rows."""
     if table is not None and "loss" in table.frame:
         # Bands hold on rows that were fitted; a table may contain some of them.
@@ -132,7 +140,9 @@ def judge_held_out(fit: Posterior | Pool, table: LossTable | None, seed: int = 0
             level, words, facts = verdict(frame)
             if not new.all():
                 which = row_numbers(pd.Series(~new))
-                words += (f"Left out, since a fitted row is equal in every column: {which}.",)
+                words += (
+                    f"Left out, since a fitted row is equal in every column: {which}.",
+                )
             if level == "refuse":
                 words = (f"the bands failed here: {words[0]}", *words[1:])
             return Finding("held out", level, words, frame, facts | {"own": False})
@@ -154,7 +164,9 @@ def judge_held_out(fit: Posterior | Pool, table: LossTable | None, seed: int = 0
         gate = "; ".join(again.convergence.failures) or "converged"
         how = f"The farthest {len(test)} training rows, forecast from the {len(train)} others by a "
         words = (f"{how}short refit ({gate}): {words[0]}", *words[1:])
-        return Finding("held out", level, words, frame, facts | {"own": True, "gate": gate})
+        return Finding(
+            "held out", level, words, frame, facts | {"own": True, "gate": gate}
+        )
     few = "The training rows are too few to forecast some of them from the others."
     return Finding("held out", "caution", (few,), facts={"own": True})
 
@@ -185,7 +197,10 @@ def cuts(
         # Without rows to forecast a quarter of the training rows is held out.
         off = abs(near.mean() - 0.75)
         if np.isfinite(asked):
-            off = abs(np.median(decades(table.frame[near], table.frame[~near], columns)) - asked)
+            off = abs(
+                np.median(decades(table.frame[near], table.frame[~near], columns))
+                - asked
+            )
         choices.append((groups < MIN_GROUPS, off, near))
     choices.sort(key=lambda choice: choice[:2])
     yield from (near for *_, near in choices)
@@ -203,7 +218,9 @@ def grouped(frame: pd.DataFrame) -> Ints:
 
 def _forecast(fit: Posterior | Pool, rows: LossTable, seed: int) -> Forecast:
     """The forecast of any rows by any fit: other findings judge distance and convergence."""
-    return fit.accepted(unconverged=True, beyond_evidence=True).forecast(rows, seed=seed)
+    return fit.accepted(unconverged=True, beyond_evidence=True).forecast(
+        rows, seed=seed
+    )
 
 
 def judged_rows(fc: Forecast, rows: LossTable) -> pd.DataFrame:
@@ -228,7 +245,10 @@ def judged_rows(fc: Forecast, rows: LossTable) -> pd.DataFrame:
 def verdict(frame: pd.DataFrame) -> tuple[str, tuple[str, ...], dict[str, object]]:
     """Level, words and numbers of judged rows."""
     by_group = frame.groupby("group")["inside_90"]
-    groups, count = by_group.ngroups, independent(np.asarray(by_group.size(), dtype=np.int64))
+    groups, count = (
+        by_group.ngroups,
+        independent(np.asarray(by_group.size(), dtype=np.int64)),
+    )
     held = float(by_group.mean().mean()) * count
     # One-sided: this looks for bands that are too narrow.
     p = at_most(held, count, 0.9)
@@ -237,21 +257,30 @@ def verdict(frame: pd.DataFrame) -> tuple[str, tuple[str, ...], dict[str, object
     tail = 2 * min(far_pit, 1 - far_pit)
     failed = p < FAILED or (tail < FAILED / 10 and groups >= MIN_GROUPS)
     doubtful = p < DOUBTFUL or tail < DOUBTFUL / 4
-    level = "refuse" if failed else "caution" if doubtful or groups < MIN_GROUPS else "ok"
+    level = (
+        "refuse" if failed else "caution" if doubtful or groups < MIN_GROUPS else "ok"
+    )
     words = [
         f"the 90 % band holds {int(frame['inside_90'].sum())} of {len(frame)} losses, the 50 % "
         f"band {int(frame['inside_50'].sum())}; as rows of one size deviate together, that is "
         f"{held:.3g} of {count:.3g} independent losses (expected {least:.0f} to {most:.0f})."
     ]
     if groups < MIN_GROUPS:
-        words.append(f"{groups} group{'s' * (groups > 1)} of rows cannot show that bands hold.")
+        words.append(
+            f"{groups} group{'s' * (groups > 1)} of rows cannot show that bands hold."
+        )
     error = frame.loc[frame["far"], "error"]
     if tail < DOUBTFUL / 4:
         words.append(
             f"In the farther half the forecasts are too {'low' if far_pit > 0.5 else 'high'} by "
             f"{100 * abs(error.mean()):.2g} % on average (PIT of that mean {far_pit:.3f})."
         )
-    facts: dict[str, object] = {"groups": groups, "independent": count, "held": held, "p": p}
+    facts: dict[str, object] = {
+        "groups": groups,
+        "independent": count,
+        "held": held,
+        "p": p,
+    }
     facts |= {"far_pit": far_pit}
     facts |= {f"coverage_{n}": float(frame[f"inside_{n}"].mean()) for n in (50, 90)}
     return level, tuple(words), facts
@@ -291,7 +320,11 @@ def judge_alone(fit: Posterior, table: LossTable | None, seed: int) -> list[Find
 def judge_convergence(fit: Posterior) -> Finding:
     gate = fit.convergence
     frame = fit.summary()[["rhat", "ess_bulk", "ess_tail"]].rename_axis("name")
-    facts = {"divergences": gate.divergences, "bfmi": gate.bfmi, "failures": list(gate.failures)}
+    facts = {
+        "divergences": gate.divergences,
+        "bfmi": gate.bfmi,
+        "failures": list(gate.failures),
+    }
     text = f"R-hat at most {gate.rhat:.3f}, ESS at least {min(gate.ess_bulk, gate.ess_tail):.0f}, "
     text += f"{gate.diverged}, E-BFMI {gate.bfmi:.2f}."
     if not gate.ok:
@@ -340,7 +373,9 @@ def judge_left_out(fit: Posterior, seed: int) -> Finding:
             f"For {bad} of them the estimate is unreliable ({k}): this test is without them."
         )
     facts = {"unit": unit, "p": p, "elpd": float(psis.elpd), "unreliable": bad}
-    return Finding("left out", "caution" if uneven else "ok", tuple(words), frame, facts)
+    return Finding(
+        "left out", "caution" if uneven else "ok", tuple(words), frame, facts
+    )
 
 
 # -- outliers -------------------------------------------------------------------------------------
@@ -355,10 +390,13 @@ def judge_outliers(fit: Posterior, rows: LossTable | None, seed: int = 0) -> Fin
     if outliers.empty:
         text = "No run, base, size or row stands out."
         return Finding("outliers", "ok", (text,), outliers)
-    outliers = outliers.sort_values("deviation", key=abs, ascending=False, ignore_index=True)[
-        :MAX_OUTLIERS
+    outliers = outliers.sort_values(
+        "deviation", key=abs, ascending=False, ignore_index=True
+    )[:MAX_OUTLIERS]
+    names = [
+        f"{row['name']} ({100 * row['deviation']:+.2g} %)"
+        for _, row in outliers.iterrows()
     ]
-    names = [f"{row['name']} ({100 * row['deviation']:+.2g} %)" for _, row in outliers.iterrows()]
     words = [f"Farthest from the others, in loss: {listed(names)}."]
     if rows is None:
         return Finding("outliers", "ok", tuple(words), outliers)
@@ -412,8 +450,15 @@ def _without(
         return "ok", f"The law cannot be fitted without them: {error}", {}
     gate = "; ".join(again.convergence.failures) or "converged"
     if again.convergence.rhat > UNRELIABLE:
-        return "ok", f"A short refit without them did not converge ({gate}).", {"gate": gate}
-    old, new = (np.log(_forecast(f, rows, seed).quantile([0.05, 0.5, 0.95])) for f in (fit, again))
+        return (
+            "ok",
+            f"A short refit without them did not converge ({gate}).",
+            {"gate": gate},
+        )
+    old, new = (
+        np.log(_forecast(f, rows, seed).quantile([0.05, 0.5, 0.95]))
+        for f in (fit, again)
+    )
     move, half = new[1] - old[1], [100 * np.median(q[2] - q[0]) / 2 for q in (old, new)]
     most = float(move[np.abs(move).argmax()])
     text = (
@@ -423,5 +468,10 @@ def _without(
     )
     # A move that the band allows for is no reason to distrust it.
     large = bool((np.abs(move) > (old[2] - old[0]) / 4).any())
-    facts = {"move": most, "half_width": half[0], "half_width_without": half[1], "gate": gate}
+    facts = {
+        "move": most,
+        "half_width": half[0],
+        "half_width_without": half[1],
+        "gate": gate,
+    }
     return "caution" if large else "ok", text, facts

@@ -84,7 +84,9 @@ class Check(Showing):
         if first.level == "refuse" and not first.facts["own"]:
             return f"REFUSE: {first.words[0]}"
         names = [finding.name for finding in self.parts if finding.level == self.level]
-        return VERDICT[self.level] + ("." if self.level == "ok" else f" {', '.join(names)}.")
+        return VERDICT[self.level] + (
+            "." if self.level == "ok" else f" {', '.join(names)}."
+        )
 
     def __getitem__(self, name: str) -> Finding:
         """The finding of that name."""
@@ -120,13 +122,19 @@ class Check(Showing):
         blocks: list[Block] = [Note(self.verdict, cast("Severity", self.level))]
         for finding in self.parts:
             level = cast("Severity", finding.level)
-            blocks += ["", Note(f"{finding.name} ({level})", level), list(finding.words)]
+            blocks += [
+                "",
+                Note(f"{finding.name} ({level})", level),
+                list(finding.words),
+            ]
         return Shown("", blocks, self.to_dict())
 
 
 # -- distance from the training rows ---------------------------------------------------------------
 
-FEWEST_VALUES = 3  # with fewer values of a covariate no curvature along it is identified
+FEWEST_VALUES = (
+    3  # with fewer values of a covariate no curvature along it is identified
+)
 EXACT_LAW = (
     "The law is taken as exact (no discrepancy): beyond the training rows its bands ignore that "
     "measured losses deviate from the law. On 29 of 35 splits of public tables such bands held "
@@ -144,10 +152,16 @@ def judge_extrapolation(fit: Fit, rows: pd.DataFrame) -> Finding:
     values = {name: int(seen[name].nunique()) for name in covariates if name in seen}
     words, levels = [], ["ok"]
     for name, count in values.items():
-        far = float(located[BEYOND_PREFIX + name].max()) if BEYOND_PREFIX + name in located else 0.0
+        far = (
+            float(located[BEYOND_PREFIX + name].max())
+            if BEYOND_PREFIX + name in located
+            else 0.0
+        )
         if not far > NEAR_DECADES:
             continue
-        unit = "decades" if name in TABLE or covariates[name].logged else "times its range"
+        unit = (
+            "decades" if name in TABLE or covariates[name].logged else "times its range"
+        )
         text = f"{covariates[name].text} lies up to {far:.2g} {unit} beyond the training rows"
         level = "caution"
         if name not in fit.columns:
@@ -156,7 +170,10 @@ def judge_extrapolation(fit: Fit, rows: pd.DataFrame) -> Finding:
             text = f"{covariates[name].text} differs from its only value in the training rows, and "
             text += "the law has no term in it."
         elif count == 1:
-            level, text = "refuse", f"{text}, and one value says nothing on others: too far to "
+            level, text = (
+                "refuse",
+                f"{text}, and one value says nothing on others: too far to ",
+            )
             text += "forecast."
         elif name == "params" and count < SIZE.fewest:
             text += f", and {count} sizes are too few to estimate the effect of a size."
@@ -195,7 +212,9 @@ def singular_values(matrix: Floats) -> Floats:
     return np.asarray(np.append(values, np.zeros(matrix.shape[1] - len(values))))
 
 
-def basis(names: Sequence[str], matrix: Floats, low: float, high: float) -> list[dict[str, float]]:
+def basis(
+    names: Sequence[str], matrix: Floats, low: float, high: float
+) -> list[dict[str, float]]:
     """Basis of the directions with singular values from `low` to below `high`, leaders first."""
     # Weights are in prior sds. A leader has weight 1 and occurs in no other direction; the others
     # follow by size, down to .2.
@@ -231,13 +250,22 @@ def directions(
     law, x = fit.law_with_knots, fit.law.covariates(fit.table)
     scales = {walk.scale for walk in law.walks}
     names = tuple(name for name in law.coordinates if name not in scales)
-    q = {n: np.median(v).astype(complex) for n, v in fit.values().items() if n in law.coordinates}
-    q |= {name: np.median(v, axis=(0, 1)).astype(complex) for name, v in fit.steps().items()}
+    q = {
+        n: np.median(v).astype(complex)
+        for n, v in fit.values().items()
+        if n in law.coordinates
+    }
+    q |= {
+        name: np.median(v, axis=(0, 1)).astype(complex)
+        for name, v in fit.steps().items()
+    }
 
     def derivatives(name: str) -> Floats:
         columns = []
         for unit in np.eye(q[name].size):
-            moved = q | {name: q[name] + 1j * IMAGINARY_STEP * unit.reshape(q[name].shape)}
+            moved = q | {
+                name: q[name] + 1j * IMAGINARY_STEP * unit.reshape(q[name].shape)
+            }
             log_loss = np.log(law.loss(law.amounts(moved, fit.at), x, fit.at))
             columns.append(log_loss.imag / IMAGINARY_STEP)
         return np.stack(columns, 1)
@@ -257,13 +285,17 @@ def spread(values: Floats) -> float:
     return float(high - low) / 2
 
 
-def swing(fit: Posterior, name: str, prior: Floats, log_loss: Floats) -> tuple[Floats, Floats]:
+def swing(
+    fit: Posterior, name: str, prior: Floats, log_loss: Floats
+) -> tuple[Floats, Floats]:
     """Quantiles of a coordinate's prior, and the median loss near each, (5, columns)."""
     # The posterior is conditioned without a refit, by the 5 % of draws nearest to each value.
     drawn, count = fit.values()[name][:, 0], max(1, int(0.05 * len(log_loss)))
     # As many draws at each: a window of fixed width would be empty far from the posterior.
     values = np.quantile(prior, PRIOR_QUANTILES)
-    near = [np.argsort(np.abs(drawn - value), kind="stable")[:count] for value in values]
+    near = [
+        np.argsort(np.abs(drawn - value), kind="stable")[:count] for value in values
+    ]
     return values, np.stack([np.exp(np.median(log_loss[rows], 0)) for rows in near])
 
 
@@ -292,12 +324,17 @@ def judge_directions(fit: Posterior, rows: pd.DataFrame | None) -> Finding:
     groups: dict[str, Floats] = {}
     if rows is not None:
         # Mean latent log loss of the rows of each PTPP, or size if the law has no PTPP; (draws,).
-        by, latent = "ptpp" if "ptpp" in fit.law.columns else "params", np.log(fit.latent(rows))
+        by, latent = (
+            "ptpp" if "ptpp" in fit.law.columns else "params",
+            np.log(fit.latent(rows)),
+        )
         for value, members in rows.groupby(by).indices.items():
             groups[f"{TABLE[by].text} {value:.3g}"] = latent[:, members].mean(1)
     log_loss = np.stack(list(groups.values()), 1) if groups else np.empty((0, 0))
     names, matrix = directions(fit, prior)
-    undetermined, weak = (basis(names, matrix, *ends) for ends in ((0.0, NONE), (NONE, WEAK)))
+    undetermined, weak = (
+        basis(names, matrix, *ends) for ends in ((0.0, NONE), (NONE, WEAK))
+    )
     values = singular_values(matrix)
     count, rank = len(names), int((values >= NONE).sum())
     words = [
@@ -308,7 +345,11 @@ def judge_directions(fit: Posterior, rows: pd.DataFrame | None) -> Finding:
     for kind, kinds in (("undetermined", undetermined), ("weak", weak)):
         for direction in kinds:
             leader, *others = direction
-            record: dict[str, Any] = {"kind": kind, "leader": leader, "with": ", ".join(others)}
+            record: dict[str, Any] = {
+                "kind": kind,
+                "leader": leader,
+                "with": ", ".join(others),
+            }
             if groups:
                 places, loss = swing(fit, leader, prior[leader], log_loss)
                 most = int(np.ptp(np.log(loss), axis=0).argmax())
@@ -353,7 +394,10 @@ def _effect_on_forecast(
     fit: Posterior, records: Sequence[Mapping[str, Any]], groups: Mapping[str, Floats]
 ) -> tuple[str, str, dict[str, float]]:
     """Severity, words and fractions of the forecast's variance from undetermined coordinates."""
-    log_loss, curvatures = np.stack(list(groups.values()), 1), {*fit.law.discrepancy_parameters}
+    log_loss, curvatures = (
+        np.stack(list(groups.values()), 1),
+        {*fit.law.discrepancy_parameters},
+    )
     names = [record["leader"] for record in records]
     of_law = [name for name in names if name not in curvatures]
     fractions = explained(fit, names, log_loss)
@@ -364,7 +408,11 @@ def _effect_on_forecast(
     noise = float(np.median(fit.scale(fit.table.frame)))
     # What is small beside the noise, or beside the band, does not matter to a forecast.
     if sd * math.sqrt(share) < noise / 2 or share < SOME_PRIOR:
-        return "ok", f"The forecasts of these rows depend little on {listed(names)}.", shares
+        return (
+            "ok",
+            f"The forecasts of these rows depend little on {listed(names)}.",
+            shares,
+        )
     only_weak = all(record["kind"] == "weak" for record in records)
     how = "determine weakly" if only_weak else "do not determine"
     text = (
@@ -377,7 +425,11 @@ def _effect_on_forecast(
         return "refuse", f"{text}: {advice}", shares
     level = "ok" if only_weak else "caution"
     if {*names} & curvatures and share > MOST_PRIOR:
-        return level, f"{text}: the prior of the curvature sets the width of the band.", shares
+        return (
+            level,
+            f"{text}: the prior of the curvature sets the width of the band.",
+            shares,
+        )
     return level, f"{text}.", shares
 
 
@@ -390,7 +442,9 @@ def _walked(fit: Posterior, prior: Mapping[str, Floats]) -> dict[str, float]:
         expected = scale * walk.sd * np.sqrt((walk.columns(x, fit.at) ** 2).sum(0))
         deviation = np.median(walk.value(q, x, fit.at, np), axis=0)
         away = expected > 0  # it is 0 at the reference point
-        far[walk.steps] = float(np.abs(deviation[away] / expected[away]).max(initial=0.0))
+        far[walk.steps] = float(
+            np.abs(deviation[away] / expected[away]).max(initial=0.0)
+        )
     return far
 
 
@@ -400,7 +454,8 @@ def judge_curvature(fit: Posterior, rows: pd.DataFrame | None) -> Finding | None
         return None
     prior, drawn = prior_of(fit), fit.values()
     off = {
-        name: float(np.median(drawn[name]) - np.median(prior[name])) / spread(prior[name])
+        name: float(np.median(drawn[name]) - np.median(prior[name]))
+        / spread(prior[name])
         for name in fit.law.discrepancy_parameters
     }
     off |= _walked(fit, prior)
@@ -421,16 +476,27 @@ def judge_curvature(fit: Posterior, rows: pd.DataFrame | None) -> Finding | None
     ]
     if rows is not None:
         located, along = locate(fit.table, rows, fit.about), fit.law.covariates_of
-        along |= {w.steps: (*map(column_of, (w.along, w.over or w.along)),) for w in fit.law.walks}
+        along |= {
+            w.steps: (*map(column_of, (w.along, w.over or w.along)),)
+            for w in fit.law.walks
+        }
         followed = {c for name in strained.index for c in along[str(name)]}
-        away = {c: float(located[BEYOND_PREFIX + c].max()) for c in fit.columns if c in followed}
-        if beyond := [fit.about[c].text for c, distance in away.items() if distance > NEAR_DECADES]:
+        away = {
+            c: float(located[BEYOND_PREFIX + c].max())
+            for c in fit.columns
+            if c in followed
+        }
+        if beyond := [
+            fit.about[c].text for c, distance in away.items() if distance > NEAR_DECADES
+        ]:
             level = "refuse"
             words.append(
                 f"A forecast beyond the {listed(beyond)} of the training rows extrapolates this "
                 "curvature: choose another law."
             )
-        if "replay" in followed and not {*rows["replay"]} <= {*fit.table.frame["replay"]}:
+        if "replay" in followed and not {*rows["replay"]} <= {
+            *fit.table.frame["replay"]
+        }:
             words.append(
                 "Between fitted replay ratios it may bend, too: leave one out, and see whether its "
                 "band holds, before you forecast another."

@@ -28,7 +28,16 @@ from bayeslaw.common.formatting import jsonable
 from bayeslaw.common.progress import showing
 from bayeslaw.common.shown import Shown
 
-ORDER = ["init", "fit", "forecast", "running", "register", "verify", "accuracy", "backtest"]
+ORDER = [
+    "init",
+    "fit",
+    "forecast",
+    "running",
+    "register",
+    "verify",
+    "accuracy",
+    "backtest",
+]
 ORDER += ["score", "compare", "check", "derive", "recipes", "plan", "anchors", "report"]
 ORDER += ["simulate"]
 """Order of the commands in the help: that of a typical analysis."""
@@ -68,7 +77,9 @@ def main() -> NoReturn:
     """Run the command line; the console script's entry point."""
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
-            reconfigure(errors="replace")  # some terminals cannot encode every character
+            reconfigure(
+                errors="replace"
+            )  # some terminals cannot encode every character
     try:
         try:
             sys.exit(app())
@@ -86,7 +97,9 @@ class _Group(TyperGroup):
     """Commands that report a user's mistake in one line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.obj = shlex.join(["bayeslaw", *args])  # for a report, which names its command
+        ctx.obj = shlex.join(
+            ["bayeslaw", *args]
+        )  # for a report, which names its command
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: object) -> list[str]:
@@ -139,11 +152,15 @@ def _with_options(function: Command) -> Callable[..., int]:
     if outputs:
         own.append(Parameter("writing", Parameter.KEYWORD_ONLY, annotation=Writing))
     own.append(Parameter("printing", Parameter.KEYWORD_ONLY, annotation=Printing))
-    groups: dict[str, Any] = {p.name: p.annotation for p in own if is_dataclass(p.annotation)}
+    groups: dict[str, Any] = {
+        p.name: p.annotation for p in own if is_dataclass(p.annotation)
+    }
     options = [Parameter("ctx", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     for p in own:
         if p.name in groups:
-            options += [_declared(p, f.name, f.default, f.type) for f in fields(groups[p.name])]
+            options += [
+                _declared(p, f.name, f.default, f.type) for f in fields(groups[p.name])
+            ]
         else:
             options.append(_declared(p, p.name, p.default, p.annotation))
 
@@ -160,7 +177,9 @@ def _with_options(function: Command) -> Callable[..., int]:
             with showing(True):
                 returned = function(**values)
             result = returned if isinstance(returned, Result) else Result(returned)
-            of_result = result.shown.document.get("warnings", [])  # such as those of a report
+            of_result = result.shown.document.get(
+                "warnings", []
+            )  # such as those of a report
             assert isinstance(of_result, list)
             shown = result.shown.adding(warnings=[*of_result, *said])
             show(function.__name__, shown, result.notes, printing)
@@ -179,7 +198,9 @@ def _outputs(parameters: Sequence[Parameter]) -> list[str]:
             defaults |= {f.name: f.default for f in fields(p.annotation)}
         else:
             defaults[p.name] = p.default
-    return [name for name, default in defaults.items() if any(default is o for o in OUTPUTS)]
+    return [
+        name for name, default in defaults.items() if any(default is o for o in OUTPUTS)
+    ]
 
 
 def _check_outputs(outputs: Sequence[str], values: Mapping[str, Any]) -> None:
@@ -192,7 +213,9 @@ def _check_outputs(outputs: Sequence[str], values: Mapping[str, Any]) -> None:
     check_outputs(written, inputs, force=values["force"])
 
 
-def _declared(parameter: Parameter, name: str, default: Any, annotation: Any) -> Parameter:
+def _declared(
+    parameter: Parameter, name: str, default: Any, annotation: Any
+) -> Parameter:
     """An option; one whose annotation has a function that parses it has text."""
     if get_origin(annotation) is Annotated:
         kind, parse = get_args(annotation)
@@ -237,7 +260,9 @@ def show(command: str, shown: Shown, notes: Sequence[str], printing: Printing) -
 def note(text: str, label: str = "", color: str | None = None) -> None:
     if label:
         shown = f"{label}:"
-        label = typer.style(shown, fg=color, bold=True) if sys.stderr.isatty() else shown
+        label = (
+            typer.style(shown, fg=color, bold=True) if sys.stderr.isatty() else shown
+        )
         label += " "
     # `typer.echo` would write into the line of a bar.
     print(label + " ".join(text.split()), file=sys.stderr, flush=True)

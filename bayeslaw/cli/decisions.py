@@ -25,9 +25,15 @@ if TYPE_CHECKING:
 class Asked:
     """The numbers to derive, beside the floor."""
 
-    flops: Numbers = option("Budgets: compute-optimal N, D and loss.", metavar="FLOPS,...")
-    loss: Numbers = option("Losses: FLOPs to reach each, split optimally.", metavar="NATS,...")
-    against: Path | None = option("Posterior of a recipe: multiplier over it, at each --loss.")
+    flops: Numbers = option(
+        "Budgets: compute-optimal N, D and loss.", metavar="FLOPS,..."
+    )
+    loss: Numbers = option(
+        "Losses: FLOPs to reach each, split optimally.", metavar="NATS,..."
+    )
+    against: Path | None = option(
+        "Posterior of a recipe: multiplier over it, at each --loss."
+    )
     at: Covariates = option(
         'Rows of local exponents: "params=1e9 tokens=1e10"; other covariates of --flops.',
         metavar="SPEC",
@@ -38,12 +44,16 @@ class Asked:
 
     def __post_init__(self) -> None:
         """Raise `BayeslawError` for options that are of no use by themselves."""
-        if self.at and not (self.flops or self.loss or self.at.keys() & {"params", "tokens"}):
+        if self.at and not (
+            self.flops or self.loss or self.at.keys() & {"params", "tokens"}
+        ):
             raise BayeslawError("--at needs params and tokens, or --flops or --loss.")
         if self.drift and not self.flops:
             raise BayeslawError("--drift is of the split of budgets; give --flops.")
         if self.against and not self.loss:
-            raise BayeslawError("--against compares FLOPs to reach a loss; give --loss.")
+            raise BayeslawError(
+                "--against compares FLOPs to reach a loss; give --loss."
+            )
 
     def fixed(self, law: "bl.Law") -> dict[str, Any]:
         """The range that is searched, and values of the covariates besides N and D."""
@@ -51,7 +61,9 @@ class Asked:
         for name, values in self.at.items():
             if name in ("replay", "ptpp", *law.declared):
                 if len(values) != 1:
-                    raise BayeslawError(f"--at: give one value of {name}, such as {name}=1e9.")
+                    raise BayeslawError(
+                        f"--at: give one value of {name}, such as {name}=1e9."
+                    )
                 (fixed[name],) = values
         return fixed
 
@@ -67,7 +79,9 @@ class Asked:
             asked = {"span": self.span, "drift": self.drift, **fixed}
             derived["compute_optimal"] = ask.compute_optimal(fit, self.flops, **asked)
         if other is not None:
-            multiplier = ask.compute_multiplier(fit, other, self.loss, search=fixed["search"])
+            multiplier = ask.compute_multiplier(
+                fit, other, self.loss, search=fixed["search"]
+            )
             derived["compute_multiplier"] = multiplier
         elif self.loss:
             derived["flops_to_reach"] = ask.flops_to_reach(fit, self.loss, **fixed)
@@ -112,7 +126,9 @@ def derive(
     if figure is not None and not asked.flops:
         raise BayeslawError("--figure draws the split of budgets; give --flops.")
     fit = _accepted(posterior, allow_unconverged)
-    other = None if asked.against is None else _accepted(asked.against, allow_unconverged)
+    other = (
+        None if asked.against is None else _accepted(asked.against, allow_unconverged)
+    )
     derived = asked.derived(fit, other)
     _refuse_far(derived, beyond_evidence)
     fixed = {"drift": asked.drift, **asked.fixed(fit.law)}
@@ -123,7 +139,9 @@ def derive(
     for name, numbers in derived.items():
         shown = numbers.shown(levels)
         document[name] = dict(shown.document)
-        blocks = [b for b in shown.blocks if not (isinstance(b, Note) and b.level == "refuse")]
+        blocks = [
+            b for b in shown.blocks if not (isinstance(b, Note) and b.level == "refuse")
+        ]
         whole += Shown("", [Note(shown.title), *blocks])
     return beside(fit, whole).adding(levels=levels, derived=document, out=out)
 
@@ -132,7 +150,9 @@ def _accepted(posterior: Path, unconverged: bool) -> "bl.Posterior":
     """A saved posterior of one law; what lies too far out is refused by `_refuse_far`."""
     from bayeslaw.inference.pools import load_posterior
 
-    return load_posterior(posterior).accepted(unconverged=unconverged, beyond_evidence=True)
+    return load_posterior(posterior).accepted(
+        unconverged=unconverged, beyond_evidence=True
+    )
 
 
 @command(
@@ -141,7 +161,9 @@ def _accepted(posterior: Path, unconverged: bool) -> "bl.Posterior":
 )
 def recipes(
     *,
-    posteriors: list[Path] = argument("A posterior for each recipe, of losses on the same data."),
+    posteriors: list[Path] = argument(
+        "A posterior for each recipe, of losses on the same data."
+    ),
     flops: Numbers = as_in("compare_recipes.flops", metavar="FLOPS,..."),
     at: Covariates = option('Rows: "params=6.9e9 tokens=1.4e11".', metavar="SPEC"),
     level: float = as_in("Recipes.to_frame.level", default=0.9),
@@ -201,12 +223,16 @@ class Limits:
 
     target: Path | None = option("Posterior of the target domain.", metavar="POSTERIOR")
     source: Path | None = option("Posterior of the source domain.", metavar="POSTERIOR")
-    example: Literal["paper"] | None = option("Plan the paper's use case on its synthetic world.")
+    example: Literal["paper"] | None = option(
+        "Plan the paper's use case on its synthetic world."
+    )
     params: float | None = as_in("plan.params")
     ptpp: float | None = as_in("plan.ptpp")
     max_loss: float | None = as_in("plan.max_loss", metavar="LOSS")
     max_forgetting: float | None = as_in("plan.max_forgetting", metavar="RISE")
-    baseline: Annotated[list[float], baseline_of] = as_in("plan.baseline", metavar="LOSS[,SD]")
+    baseline: Annotated[list[float], baseline_of] = as_in(
+        "plan.baseline", metavar="LOSS[,SD]"
+    )
     base: str | None = as_in("plan.base", metavar="LABEL|new")
     unique_tokens: float | None = as_in("plan.unique_tokens")
     relative: bool = as_in("plan.relative", "--relative/--absolute", default=True)
@@ -231,7 +257,9 @@ class Limits:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
             raise BayeslawError(f"a plan needs {options} (or --example paper).")
 
-    def planned(self, seed: int, **accepted: Any) -> "tuple[bl.Plan, bl.LossTable | None]":
+    def planned(
+        self, seed: int, **accepted: Any
+    ) -> "tuple[bl.Plan, bl.LossTable | None]":
         """The plan, and the rows of the target, which the example has none of."""
         search: dict[str, Any] = {"confidence": self.confidence, "seed": seed}
         search |= {"losses": self.losses, "replay": self.replay or None}
@@ -255,7 +283,8 @@ class Choices:
     )
     max_flops: float | None = option("Cap on FLOPs, 6 N D.", callback=opt.positive)
     at: Annotated[list[float], choice_of] = option(
-        "A budget and a replay ratio of your own, to judge as well.", metavar="ATPP,REPLAY"
+        "A budget and a replay ratio of your own, to judge as well.",
+        metavar="ATPP,REPLAY",
     )
 
     def shown(self, plan: "bl.Plan") -> Shown:
@@ -268,10 +297,15 @@ class Choices:
             table = choice_table({"yours": choice}, "Your choice")
             shown += Shown("", [table], {"at": fields(choice)})
         if self.max_tokens is not None or self.max_flops is not None:
-            cap = {"tokens": self.max_tokens or math.inf, "flops": self.max_flops or math.inf}
+            cap = {
+                "tokens": self.max_tokens or math.inf,
+                "flops": self.max_flops or math.inf,
+            }
             likeliest = plan.within(**cap)
             named = {"tokens": count(cap["tokens"]), "FLOPs": f"{cap['flops']:.3g}"}
-            caps = " and ".join(f"{v} {n}" for n, v in named.items() if cap[n.lower()] < math.inf)
+            caps = " and ".join(
+                f"{v} {n}" for n, v in named.items() if cap[n.lower()] < math.inf
+            )
             title = f"Under a cap of {caps}: largest P(both)"
             table = choice_table({"likeliest": likeliest}, title)
             shown += Shown("", [table], {"cap": cap, "within": fields(likeliest)})
@@ -312,7 +346,9 @@ def plan(
         from bayeslaw.reporting.pages import check_plotly
 
         if limits.atpp is not None:
-            raise BayeslawError("--explore shows budgets to choose from; leave out --atpp.")
+            raise BayeslawError(
+                "--explore shows budgets to choose from; leave out --atpp."
+            )
         check_plotly()
     accepted = {"unconverged": allow_unconverged, "beyond_evidence": beyond_evidence}
     planned, rows = limits.planned(seed, **accepted)
@@ -369,7 +405,9 @@ def anchors(
         "flops (6 N D and each new base's pre-training), adaptation (6 N D), or a column.",
         default="flops",
     ),
-    out: Path | None = output("Write the rows to measure (CSV or Parquet).", *opt.TABLES),
+    out: Path | None = output(
+        "Write the rows to measure (CSV or Parquet).", *opt.TABLES
+    ),
     allow_unconverged: bool = opt.UNCONVERGED,
     seed: int = opt.SEED,
 ) -> Shown:
@@ -383,7 +421,9 @@ def anchors(
     pool = _rows(candidates, "--candidates", where)
     target_rows = _rows(targets, "--targets", aim)
     fitted = bl.load(posterior).accepted(unconverged=allow_unconverged)
-    chosen = bl.choose_anchors(fitted, pool, target_rows, k=k, budget=budget, cost=cost, seed=seed)
+    chosen = bl.choose_anchors(
+        fitted, pool, target_rows, k=k, budget=budget, cost=cost, seed=seed
+    )
     save_frame(out, chosen.frame)
     return beside(fitted, chosen.shown()).adding(out=out, seed=seed)
 

@@ -39,7 +39,9 @@ def init(*, folder: Path = argument("Folder; made if it is not there.")) -> Show
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FileError(f"{folder}: cannot write: {error.strerror or error}.") from error
+        raise FileError(
+            f"{folder}: cannot write: {error.strerror or error}."
+        ) from error
     for name, original in WRITTEN.items():
         atomic_write(folder / name, shipped(original).read_bytes())
     files = [str(folder / name) for name in WRITTEN]
@@ -65,8 +67,13 @@ def simulate(
 
     world = bl.paper_world()
     table = world.table(None if domain == "both" else domain, seed=seed, noise=noise)
-    sources.save_frame(out, pd.concat([table.frame, table.baselines], ignore_index=True))
-    counts = {"rows": len(table) + len(table.baselines), "baselines": len(table.baselines)}
+    sources.save_frame(
+        out, pd.concat([table.frame, table.baselines], ignore_index=True)
+    )
+    counts = {
+        "rows": len(table) + len(table.baselines),
+        "baselines": len(table.baselines),
+    }
     blocks: list[Block] = [
         Note(SYNTHETIC, "synthetic"),
         f"{len(table)} losses and {len(table.baselines)} baselines (tokens = 0), seed {seed}; the "
@@ -74,7 +81,11 @@ def simulate(
     ]
     domains = {}
     for name in table.frame["domain"].unique():
-        law, truth, sigma = world.laws[name].name, dict(world.truth[name]), world.sigma[name]
+        law, truth, sigma = (
+            world.laws[name].name,
+            dict(world.truth[name]),
+            world.sigma[name],
+        )
         sigma = sigma if noise else 0.0
         domains[name] = {"law": law, "truth": truth, "sigma": sigma}
         values = ", ".join(f"{n} {v:g}" for n, v in truth.items())
@@ -120,7 +131,9 @@ def fit(
     if out is not None:
         try:
             fitted.save(out)
-        except FileError as error:  # such as a full disk, which must not cost the result
+        except (
+            FileError
+        ) as error:  # such as a full disk, which must not cost the result
             return Result(shown.adding(out=None), [f"error: {error}"], 2)
     return Result(shown, next_commands(fitted, out), int(not fitted.convergence.ok))
 
@@ -138,7 +151,11 @@ def next_commands(fitted: "bl.Posterior | bl.Pool", out: Path | None) -> list[st
     grid = " ".join(f"{column}={value:.3g}" for column, value in ahead.items())
     saved = [] if out else ["save the fit with --out fit.nc to use it:"]
     command = f'{shlex.quote(str(out or "fit.nc"))} --grid "{grid}"'
-    return [*saved, f"next: bayeslaw check {command}", f"then: bayeslaw forecast {command}"]
+    return [
+        *saved,
+        f"next: bayeslaw check {command}",
+        f"then: bayeslaw forecast {command}",
+    ]
 
 
 @command(
@@ -176,9 +193,13 @@ def check(
         table = choice.table(source, choice.source_table)
         fitted = sources.fit_table(sources.required(choice.law, table), table, sampling)
     assert not isinstance(fitted, bl.PointFit)
-    checked = bl.check(fitted.accepted(beyond_evidence=beyond_evidence), rows, seed=sampling.seed)
+    checked = bl.check(
+        fitted.accepted(beyond_evidence=beyond_evidence), rows, seed=sampling.seed
+    )
     shown = sources.beside(fitted, checked.shown(), choice, rows)
-    return Result(shown, code=int(SEVERITIES.index(checked.level) >= SEVERITIES.index(fail_on)))
+    return Result(
+        shown, code=int(SEVERITIES.index(checked.level) >= SEVERITIES.index(fail_on))
+    )
 
 
 @dataclass(frozen=True)
@@ -196,7 +217,9 @@ class Sections:
 
     def check(self, source: Path, choice: opt.Selection) -> None:
         """Raise `BayeslawError` for sections that cannot be made."""
-        if self.compare and (sources.is_posterior(source) or choice.rows or choice.grid):
+        if self.compare and (
+            sources.is_posterior(source) or choice.rows or choice.grid
+        ):
             raise BayeslawError("--compare needs a table with --train and --test rows.")
         for law in self.compare:
             bl.load_law(law)
@@ -207,7 +230,9 @@ class Sections:
         """The posterior of the source domain, for a plan."""
         if self.plan_source is None:
             return None
-        other = bl.load(self.plan_source).accepted(unconverged=unconverged, beyond_evidence=True)
+        other = bl.load(self.plan_source).accepted(
+            unconverged=unconverged, beyond_evidence=True
+        )
         other.require_converged()
         return other
 
@@ -218,7 +243,9 @@ class Sections:
         used = sampling.settings()
         if self.compare_method == "huber":
             used = {"delta": sampling.delta, "seed": sampling.seed}
-        return bl.compare(table, laws=self.compare, method=self.compare_method, **used, **split)
+        return bl.compare(
+            table, laws=self.compare, method=self.compare_method, **used, **split
+        )
 
 
 @command(
@@ -258,9 +285,13 @@ def report(
     split: dict[str, Any] = {"train": choice.train, "test": choice.test}
     if sections.compare:
         table = choice.table(source, choice.source_table)
-        comparison = sections.compared(table, sampling, unconverged=allow_unconverged, **split)
+        comparison = sections.compared(
+            table, sampling, unconverged=allow_unconverged, **split
+        )
     more: dict[str, Any] = {"comparison": comparison, "plan": plan, "backtest": tested}
-    page = bl.report(fitted, rows, **split, **more, command=CONTEXT.get().obj, seed=seed)
+    page = bl.report(
+        fitted, rows, **split, **more, command=CONTEXT.get().obj, seed=seed
+    )
     page.write(out)
     shown = sources.beside(fitted, page.shown(), choice, rows)
     return shown.adding(plan=None if plan is None else plan.to_dict(), out=out)

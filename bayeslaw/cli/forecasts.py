@@ -41,9 +41,13 @@ class Bands:
     def check(self, fitting: opt.Fitting) -> None:
         """Raise `BayeslawError` for options that have no effect on the fit."""
         if fitting.method != "nuts":
-            opt.refuse(f"on --method {fitting.method}", "levels", "kind", "why", "backtest")
+            opt.refuse(
+                f"on --method {fitting.method}", "levels", "kind", "why", "backtest"
+            )
 
-    def forecast(self, fitted: sources.Fitted, rows: "bl.LossTable", fitting: opt.Fitting) -> Shown:
+    def forecast(
+        self, fitted: sources.Fitted, rows: "bl.LossTable", fitting: opt.Fitting
+    ) -> Shown:
         """Forecast the rows; write and draw what was asked for."""
         from bayeslaw.evaluate.scores import scored, shown_scores
         from bayeslaw.huber.point_fit import shown_points
@@ -145,7 +149,9 @@ def running(
     table = choice.table(finished, choice.source_table).training(choice.train)
     law, ends = sources.required(choice.law, table), opt.of_grid(grid, "--grid")
     table, rows = going_on(table, choice.table(run, choice.source_table), ends)
-    rows = sources.checked(rows, sources.laws_of(law, table), table, _near(beyond_evidence))
+    rows = sources.checked(
+        rows, sources.laws_of(law, table), table, _near(beyond_evidence)
+    )
     fitted = sources.fit_table(law, table, fitting)
     fitted = fitted.accepted(unconverged=allow_unconverged, beyond_evidence=True)
     return sources.beside(fitted, bands.forecast(fitted, rows, fitting), rows=rows)
@@ -163,27 +169,39 @@ def going_on(
     from bayeslaw.tables.comparison import agree
 
     defaults: dict[str, Any] = {"run": run.name, "annealed": 0}
-    frame = run.frame.assign(**{c: v for c, v in defaults.items() if c not in run.frame})
+    frame = run.frame.assign(
+        **{c: v for c, v in defaults.items() if c not in run.frame}
+    )
     constant = {str(c): frame[c].iloc[0] for c in frame if frame[c].nunique() == 1}
     identity = [c for c in ("run", "params", "ptpp", "replay", "base") if c in frame]
     for column in identity:
         if column not in constant:
-            raise TableError(f"{run.name}: rows differ in {column!r}; give rows of one run.")
+            raise TableError(
+                f"{run.name}: rows differ in {column!r}; give rows of one run."
+            )
     if "run" in finished.frame and agree(frame[:1], finished.frame, "run").any():
         raise TableError(
             f"{finished.name} has rows of {constant['run']}, the run of {run.name}, too: leave "
             "them out with --train."
         )
-    kept = {c: v for c, v in constant.items() if c not in ("loss", "tokens")} | {"annealed": 1}
+    kept = {c: v for c, v in constant.items() if c not in ("loss", "tokens")} | {
+        "annealed": 1
+    }
     rows = ends.frame.assign(**{c: v for c, v in kept.items() if c not in ends.frame})
     for column in identity:
         if not agree(frame[:1], rows, column).all():
-            raise TableError(f"{ends.name}: {column!r} is {constant[column]} in {run.name}.")
+            raise TableError(
+                f"{ends.name}: {column!r} is {constant[column]} in {run.name}."
+            )
     last = frame["tokens"].max()
     if "tokens" in rows and (rows["tokens"] <= last).any():
-        raise TableError(f"{ends.name}: give tokens beyond {last:.4g}, the last of {run.name}.")
+        raise TableError(
+            f"{ends.name}: give tokens beyond {last:.4g}, the last of {run.name}."
+        )
     fitted = joined(finished, replace(run, frame=frame))
-    return replace(fitted, name=f"{finished.name} and {run.name}"), replace(ends, frame=rows)
+    return replace(fitted, name=f"{finished.name} and {run.name}"), replace(
+        ends, frame=rows
+    )
 
 
 @dataclass(frozen=True)
@@ -195,11 +213,15 @@ class OfSaved(opt.Rows):
     beyond_evidence: bool = opt.BEYOND_EVIDENCE
     seed: int = opt.SEED
 
-    def forecast(self, *used: str) -> "tuple[bl.Posterior | bl.Pool, bl.LossTable, bl.Forecast]":
+    def forecast(
+        self, *used: str
+    ) -> "tuple[bl.Posterior | bl.Pool, bl.LossTable, bl.Forecast]":
         """The posterior, the rows, and their forecast; options `used` beside it need no --rows."""
         fitted = sources.load(self.posterior, self, *used)
         rows = sources.rows_of(fitted, self, _near(self.beyond_evidence))
-        fitted = fitted.accepted(unconverged=self.allow_unconverged, beyond_evidence=True)
+        fitted = fitted.accepted(
+            unconverged=self.allow_unconverged, beyond_evidence=True
+        )
         return fitted, rows, fitted.forecast(rows, seed=self.seed)
 
 
@@ -210,7 +232,9 @@ bayeslaw verify planned.json measured.csv"""
 def register(
     *,
     of: OfSaved,
-    file: Path = argument("New file for the forecast (JSON).", callback=opt.writable(".json")),
+    file: Path = argument(
+        "New file for the forecast (JSON).", callback=opt.writable(".json")
+    ),
     draws: int = as_in("register.draws", default=0, min=0),
 ) -> Shown:
     """Write a forecast to a file with its hash, before the losses are measured.
@@ -236,7 +260,9 @@ def register(
 def verify(
     *,
     file: Path = argument("File written by `bayeslaw register`."),
-    measured: Path | None = argument("Losses measured so far, CSV or Parquet.", default=None),
+    measured: Path | None = argument(
+        "Losses measured so far, CSV or Parquet.", default=None
+    ),
     reading: opt.Reading,
     sha256: str | None = as_in("verify.sha256"),
     tolerance: float = as_in("verify.tolerance", default=COVARIATE_TOLERANCE),
@@ -278,7 +304,10 @@ def accuracy(
     """
     from bayeslaw.derive.downstream import read_pairs
 
-    unit: dict[str, Any] = {"loss_unit": of.loss_unit, "bytes_per_token": of.bytes_per_token}
+    unit: dict[str, Any] = {
+        "loss_unit": of.loss_unit,
+        "bytes_per_token": of.bytes_per_token,
+    }
     measured = read_pairs(pairs, pairs_where, **unit)
     fitted, rows, predicted = of.forecast(*unit)
     derived = bl.derive.accuracy(predicted, measured, seed=of.seed)
@@ -301,14 +330,18 @@ def backtest(
     law: str | None = opt.LAW,
     source_table: Path | None = opt.SOURCE_TABLE,
     reading: opt.Reading,
-    along: Literal["flops", "params", "tokens", "ptpp"] = as_in("backtest.along", default="flops"),
+    along: Literal["flops", "params", "tokens", "ptpp"] = as_in(
+        "backtest.along", default="flops"
+    ),
     cuts: Numbers = as_in("backtest.cuts", metavar="VALUE,..."),
     rivals: Laws = option(
         "Other models: laws, or none, curvature, walk, trend, adaptation, from_base.",
         metavar="NAME,...",
     ),
     jobs: int = as_in("backtest.jobs", default=1, min=1),
-    figure: Path | None = output("Draw errors by distance (PNG, PDF or SVG).", *opt.FIGURES),
+    figure: Path | None = output(
+        "Draw errors by distance (PNG, PDF or SVG).", *opt.FIGURES
+    ),
     out: Path | None = output(
         "Write the rows (CSV or Parquet); other commands quote them.", *opt.TABLES
     ),
@@ -356,7 +389,9 @@ def score(
     fitted, rows = sources.fit_or_load(source, choice, fitting, "measured")
     fitted = fitted.accepted(unconverged=allow_unconverged)
     scores = scored(fitted, rows, seed=fitting.seed)
-    shown = replace(shown_scores(*scores), title=f"Scores on {rows}").adding(rows=len(rows))
+    shown = replace(shown_scores(*scores), title=f"Scores on {rows}").adding(
+        rows=len(rows)
+    )
     if isinstance(fitted, bl.PointFit):
         points = fitted.forecast(rows)
         spread = float((points["highest"] / points["lowest"] - 1).max())
@@ -386,7 +421,8 @@ def compare(
     test: str | None = opt.TEST,
     anchors: str | None = query("Test rows to add to the training rows."),
     laws: Laws = option(
-        f"Laws, separated by commas: {opt.LAWS}, or paths.", default="form1,form2,form3,dcpt"
+        f"Laws, separated by commas: {opt.LAWS}, or paths.",
+        default="form1,form2,form3,dcpt",
     ),
     allow_unconverged: bool = opt.UNCONVERGED,
     fitting: Comparing,
@@ -402,13 +438,20 @@ def compare(
     from bayeslaw.laws.steps import Departure
     from bayeslaw.tables.table import is_synthetic
 
-    settings = fitting.settings() | {"method": fitting.method, "unconverged": allow_unconverged}
+    settings = fitting.settings() | {
+        "method": fitting.method,
+        "unconverged": allow_unconverged,
+    }
     starts = source if any(bl.load_law(name).step(Departure) for name in laws) else None
     if source is not None:
         opt.refuse("beside --source, which says it", "role")
         reading = replace(reading, role="target")
     target = reading.table(table, starts)
-    other = None if source is None else replace(reading, role="source").table(source, starts)
+    other = (
+        None
+        if source is None
+        else replace(reading, role="source").table(source, starts)
+    )
     split: dict[str, Any] = {"train": train, "test": test, "anchors": anchors}
     scores = bl.compare(target, source=other, laws=laws, **settings, **split)
     synthetic = is_synthetic(target) or is_synthetic(other)

@@ -58,7 +58,9 @@ def output(text: str, *endings: str, **settings: Any) -> Any:
     return declared
 
 
-def check_outputs(outputs: Mapping[str, Path], inputs: Iterable[Any], *, force: bool) -> None:
+def check_outputs(
+    outputs: Mapping[str, Path], inputs: Iterable[Any], *, force: bool
+) -> None:
     """Refuse, before the work, to write over a file.
 
     Parameters
@@ -70,7 +72,9 @@ def check_outputs(outputs: Mapping[str, Path], inputs: Iterable[Any], *, force: 
     force : bool
         Whether other files may be replaced.
     """
-    read = [value for value in inputs if isinstance(value, str | Path) and _is_file(value)]
+    read = [
+        value for value in inputs if isinstance(value, str | Path) and _is_file(value)
+    ]
     for name, path in outputs.items():
         if not _is_file(path):  # nor is anything lost in a device, such as /dev/stdout
             continue
@@ -82,7 +86,9 @@ def check_outputs(outputs: Mapping[str, Path], inputs: Iterable[Any], *, force: 
                     "reads; name another file."
                 )
         if not force:
-            raise FileError(f"{path} exists; name another file, or replace it with --force.")
+            raise FileError(
+                f"{path} exists; name another file, or replace it with --force."
+            )
 
 
 def _is_file(name: str | Path) -> bool:
@@ -148,7 +154,9 @@ def help_text(path: str, *, values: bool = False) -> str:
     sentence, *further = re.split(r"(?<=[.]) (?=[A-Z])", text)
     if values and (listed := re.match(r"\{(.*?)\}", kind)):
         sentence = f"{sentence.removesuffix('.')} ({listed[1].replace('"', '')})."
-    return " ".join([sentence, *(text for text in further if text.startswith("By default"))])
+    return " ".join(
+        [sentence, *(text for text in further if text.startswith("By default"))]
+    )
 
 
 @cache
@@ -162,8 +170,12 @@ def _arguments(function: str) -> dict[str, tuple[str, str]]:
     text = module.with_suffix(".py").read_text(encoding="utf-8")
     for name in names:
         _, _, text = text.partition(f"{'class' if name[0].isupper() else 'def'} {name}")
-    docstring = inspect.cleandoc(text.split('"""')[1]) + "\n"  # overloads, above it, have none
-    entries = re.findall(r"^([\w*, ]+)(?: : (.*))?\n((?:    .*\n?|\n)+)", docstring, re.M)
+    docstring = (
+        inspect.cleandoc(text.split('"""')[1]) + "\n"
+    )  # overloads, above it, have none
+    entries = re.findall(
+        r"^([\w*, ]+)(?: : (.*))?\n((?:    .*\n?|\n)+)", docstring, re.M
+    )
     return {
         name: (kind, " ".join(text.split()))
         for named, kind, text in entries
@@ -179,7 +191,9 @@ def _modules(stub: Path) -> dict[str, str]:
         stub.read_text(encoding="utf-8"),
         re.M,
     )
-    return {name: module for module, names in imports for name in re.findall(r"\w+", names)}
+    return {
+        name: module for module, names in imports for name in re.findall(r"\w+", names)
+    }
 
 
 # -- options of several commands ------------------------------------------------------------------
@@ -202,7 +216,9 @@ BEYOND_EVIDENCE = option(
     "--beyond-evidence",
     default=False,
 )
-QUOTED = option("Backtest to quote, written by `bayeslaw backtest --out`.", metavar="FILE")
+QUOTED = option(
+    "Backtest to quote, written by `bayeslaw backtest --out`.", metavar="FILE"
+)
 TRAIN = query('Rows to fit, such as "ptpp <= 31".')
 TEST = query('Rows to forecast and score, such as "ptpp == 279".')
 USED = {"map": ("likelihood", "priors", "delta"), "huber": ("delta", "bounds")}
@@ -220,7 +236,9 @@ class Reading:
     loss_unit: Literal["nats", "bits", "perplexity", "bits-per-byte"] | None = as_in(
         "from_frame.loss_unit"
     )
-    bytes_per_token: float | None = as_in("from_frame.bytes_per_token", metavar="NUMBER")
+    bytes_per_token: float | None = as_in(
+        "from_frame.bytes_per_token", metavar="NUMBER"
+    )
     where: str | None = as_in("read_table.where", metavar="QUERY")
     role: Literal["target", "source"] | None = as_in("from_frame.role")
 
@@ -308,7 +326,9 @@ class Fitting(Sampling):
     def settings(self) -> dict[str, Any]:
         """Arguments of the fit; `BayeslawError` for options that have no effect on its method."""
         used = USED.get(self.method) or names_of(Sampling)
-        refuse(f"on --method {self.method}", *names_of(Fitting, "seed", "method", *used))
+        refuse(
+            f"on --method {self.method}", *names_of(Fitting, "seed", "method", *used)
+        )
         return {name: getattr(self, name) for name in ("seed", *used)}
 
     def document(self) -> dict[str, object]:

@@ -9,12 +9,22 @@ from typing import Annotated, Any
 
 from bayeslaw.common.errors import BayeslawError, TableError, unknown
 
-LIMITS = ["params", "max_loss", "max_forgetting", "ptpp", "baseline", "base", "unique_tokens"]
+LIMITS = [
+    "params",
+    "max_loss",
+    "max_forgetting",
+    "ptpp",
+    "baseline",
+    "base",
+    "unique_tokens",
+]
 LIMITS += ["replay", "confidence", "losses"]
 """Limits that a plan may have; the first three are needed."""
 CONFIDENCE = 0.9
 """Probability with which a plan meets its limits, unless one is given."""
-PLAN = "params=8.1e9 ptpp=279 max_loss=1.8 max_forgetting=.02 baseline=2.05 confidence=.9"
+PLAN = (
+    "params=8.1e9 ptpp=279 max_loss=1.8 max_forgetting=.02 baseline=2.05 confidence=.9"
+)
 """Limits of a plan, as a user writes them."""
 
 
@@ -26,7 +36,9 @@ def assignments(
     for assignment in filter(None, map(str.strip, text.split(separator))):
         name, _, value = map(str.strip, assignment.partition("="))
         if not (name and value):
-            raise TableError(f"{option}: cannot read {assignment!r}; write it as {example!r}.")
+            raise TableError(
+                f"{option}: cannot read {assignment!r}; write it as {example!r}."
+            )
         if name in values:
             raise TableError(f"{option}: {name!r} is there twice.")
         values[name] = value
@@ -48,13 +60,18 @@ def covariates(text: str, option: str) -> dict[str, Any]:
             read = str if column in LABEL_COLUMNS else count
             values[column] = [read(number) for number in value.split(",")]
         except ValueError:
-            message = f"{option}: cannot read '{name}={value}'; write it as {example!r}."
+            message = (
+                f"{option}: cannot read '{name}={value}'; write it as {example!r}."
+            )
             raise TableError(message) from None
     return values
 
 
 def numbers(
-    text: str, option: str, how: str = "write numbers with commas, such as 1,2", size: int = 0
+    text: str,
+    option: str,
+    how: str = "write numbers with commas, such as 1,2",
+    size: int = 0,
 ) -> list[float]:
     """Parse ``"1e21,1e24"``: `size` numbers, or as many as there are if that is 0."""
     from bayeslaw.tables.validation import count
@@ -73,7 +90,9 @@ def band_levels(text: str, option: str) -> list[float]:
     levels = numbers(text, option, "write it as 0.5,0.9")
     for level in levels:
         if not 0 < level < 1:
-            raise BayeslawError(f"{option}: {level:g} is not between 0 and 1; 0.9 is a 90 % band.")
+            raise BayeslawError(
+                f"{option}: {level:g} is not between 0 and 1; 0.9 is a 90 % band."
+            )
     return sorted(set(levels))
 
 
@@ -98,9 +117,13 @@ def limits(text: str, option: str) -> dict[str, Any]:
         except ValueError:
             message = f"{option}: cannot read '{name}={value}'; write it as {PLAN!r}."
             raise BayeslawError(message) from None
-    needed = LIMITS[1:3] if "base" in values else LIMITS[:3]  # a base has its own params
+    needed = (
+        LIMITS[1:3] if "base" in values else LIMITS[:3]
+    )  # a base has its own params
     if lacking := [name for name in needed if name not in values]:
-        raise BayeslawError(f"{option} lacks {', '.join(lacking)}; write it as {PLAN!r}.")
+        raise BayeslawError(
+            f"{option} lacks {', '.join(lacking)}; write it as {PLAN!r}."
+        )
     return values
 
 
@@ -110,7 +133,8 @@ Ratios = Annotated[list[float], partial(numbers, how="write it as 0.3 or 0.1,0.2
 Levels = Annotated[list[float], band_levels]
 Covariates = Annotated[dict[str, Any], covariates]
 Columns = Annotated[
-    dict[str, str], partial(assignments, example="params=size; loss=final_loss", separator=";")
+    dict[str, str],
+    partial(assignments, example="params=size; loss=final_loss", separator=";"),
 ]
 Laws = Annotated[list[str], law_names]
 PlanLimits = Annotated[dict[str, Any], limits]

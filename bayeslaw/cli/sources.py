@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import bayeslaw as bl
-from bayeslaw.cli.options import Fitting, Reading, Rows, Sampling, Selection, names_of, refuse
+from bayeslaw.cli.options import (
+    Fitting,
+    Reading,
+    Rows,
+    Sampling,
+    Selection,
+    names_of,
+    refuse,
+)
 from bayeslaw.common.errors import BayeslawError, FitWarning, TableError
 from bayeslaw.common.files import atomic_write, is_hdf5
 from bayeslaw.common.shown import Detail, Note, Shown
@@ -55,7 +63,9 @@ def load(
     return bl.load(source)
 
 
-def rows_of(posterior: "bl.Posterior | bl.Pool", choice: Rows, need: Need) -> "bl.LossTable":
+def rows_of(
+    posterior: "bl.Posterior | bl.Pool", choice: Rows, need: Need
+) -> "bl.LossTable":
     """The rows that a saved posterior is to forecast."""
     rows = choice.asked()
     if rows is None:
@@ -74,7 +84,9 @@ def checked(
         law.covariates(rows)
         check_rows(rows.frame, rows.name, fitted.frame)
         if need == "measured" and "loss" not in rows.frame:
-            raise TableError(f"{rows.name}: no column 'loss'; scores need measured losses.")
+            raise TableError(
+                f"{rows.name}: no column 'loss'; scores need measured losses."
+            )
         if need == "near":
             positions = bl.locate(fitted, rows, law.about)
             level, reason = evidence(positions, law.about, refuse=True)
@@ -94,7 +106,9 @@ def required(law: str | None, table: "bl.LossTable") -> str:
     from bayeslaw.model.training import for_columns
 
     if law is None:
-        raise BayeslawError(f"say which law to fit: --law NAME. {able_laws(table.frame)}")
+        raise BayeslawError(
+            f"say which law to fit: --law NAME. {able_laws(table.frame)}"
+        )
     if member_laws(law) is None:
         for_columns(load_law(law), table)
     return law
@@ -105,7 +119,9 @@ def laws_of(law: str, table: "bl.LossTable") -> "list[bl.Law]":
     from bayeslaw.inference.pools import member_laws
     from bayeslaw.model.training import for_table
 
-    return [for_table(bl.load_law(str(name)), table) for name in member_laws(law) or [law]]
+    return [
+        for_table(bl.load_law(str(name)), table) for name in member_laws(law) or [law]
+    ]
 
 
 def fit_table(law: str, table: "bl.LossTable", sampling: Sampling) -> Fitted:
@@ -116,13 +132,21 @@ def fit_table(law: str, table: "bl.LossTable", sampling: Sampling) -> Fitted:
     settings = sampling.settings()
     members = member_laws(law)
     if members and method != "nuts":
-        names, kind = ", ".join(map(str, members)), "mode" if method == "map" else "Huber fit"
+        names, kind = (
+            ", ".join(map(str, members)),
+            "mode" if method == "map" else "Huber fit",
+        )
         raise BayeslawError(f"--law {law}: pools have no {kind}; fit one of {names}.")
-    by_method: dict[str, Callable[..., Fitted]] = {"huber": bl.fit_huber, "map": bl.fit_map}
+    by_method: dict[str, Callable[..., Fitted]] = {
+        "huber": bl.fit_huber,
+        "map": bl.fit_map,
+    }
     fit = by_method.get(method, bl.fit_pool if members else bl.fit)
     with warnings.catch_warnings():
         if method != "nuts":
-            warnings.simplefilter("ignore", FitWarning)  # the heading of a point fit says it
+            warnings.simplefilter(
+                "ignore", FitWarning
+            )  # the heading of a point fit says it
         return fit(law, table, **settings)
 
 
@@ -170,8 +194,12 @@ def beside(
     head = brief(fitted)
     # The heading says that a fit has not converged, so the result below it need not.
     said = fitted.heading().blocks
-    below = replace(shown, blocks=[block for block in shown.blocks if block not in said])
-    synthetic = any(of.document.get("synthetic") for of in (head, shown)) or is_synthetic(rows)
+    below = replace(
+        shown, blocks=[block for block in shown.blocks if block not in said]
+    )
+    synthetic = any(
+        of.document.get("synthetic") for of in (head, shown)
+    ) or is_synthetic(rows)
     whole = (head + below).adding(synthetic=synthetic)
     if choice is None:
         return whole

@@ -59,7 +59,9 @@ def argument(name: str, value: object) -> str:
     option = f"--{name.replace('_', '-')}"
     if value is True:
         return option
-    pairs = isinstance(value, Mapping) and [f"{key}={text}" for key, text in value.items()]
+    pairs = isinstance(value, Mapping) and [
+        f"{key}={text}" for key, text in value.items()
+    ]
     text = "; ".join(pairs) if pairs else str(value)
     if isinstance(value, tuple):
         text = ",".join(f"{number:g}" for number in value)
@@ -73,7 +75,9 @@ def accept(what: str) -> str:
     """How a reader accepts that a fit is "unconverged", or rows "beyond_evidence", in a message."""
     if not _SHELL.get():
         return f"use fit.accepted({what}=True)"
-    return "pass --allow-unconverged" if what == "unconverged" else "add --beyond-evidence"
+    return (
+        "pass --allow-unconverged" if what == "unconverged" else "add --beyond-evidence"
+    )
 
 
 def unknown(what: str, name: str, valid: Iterable[str]) -> str:

@@ -82,7 +82,9 @@ def held(path: str | Path) -> Iterator[None]:
     """
     target = Path(os.path.realpath(path))
     # A short name, for the longest names that there may be.
-    mark = target.with_name(f".{hashlib.sha256(target.name.encode()).hexdigest()[:16]}.lock")
+    mark = target.with_name(
+        f".{hashlib.sha256(target.name.encode()).hexdigest()[:16]}.lock"
+    )
     until = time.monotonic() + LONGEST_HOLD
     while True:
         try:
@@ -96,18 +98,24 @@ def held(path: str | Path) -> Iterator[None]:
                 ) from cause
             time.sleep(0.02)
         except OSError as cause:
-            raise FileError(f"{path}: cannot write: {cause.strerror or cause}.") from cause
+            raise FileError(
+                f"{path}: cannot write: {cause.strerror or cause}."
+            ) from cause
     try:
         yield
     finally:
         mark.unlink(missing_ok=True)
 
 
-def write_json(document: Mapping[str, object], path: str | Path, *, new: bool = False) -> None:
+def write_json(
+    document: Mapping[str, object], path: str | Path, *, new: bool = False
+) -> None:
     """Write JSON that is easy to read: each innermost list or mapping on one line."""
     text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
     # Join the lines of the innermost brackets. A line break is never inside a JSON string.
-    text = re.sub(r"[\[{]\n[^\[\]{}]*[\]}]", lambda match: re.sub(r"\n\s*", " ", match[0]), text)
+    text = re.sub(
+        r"[\[{]\n[^\[\]{}]*[\]}]", lambda match: re.sub(r"\n\s*", " ", match[0]), text
+    )
     atomic_write(path, text + "\n", new=new)
 
 
@@ -181,7 +189,12 @@ def models_dir() -> Path:
 
 
 def results[T](
-    calls: Sequence[Call[T]], jobs: int, what: str, show: bool | None, *, ordered: bool = True
+    calls: Sequence[Call[T]],
+    jobs: int,
+    what: str,
+    show: bool | None,
+    *,
+    ordered: bool = True,
 ) -> Iterator[T]:
     """Results of calls, each as soon as it is there; `show` says whether progress is shown.
 
@@ -198,7 +211,9 @@ def results[T](
             yield result
 
 
-def _call[T](caller: object, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
+def _call[T](
+    caller: object, function: Callable[..., T], arguments: tuple[object, ...]
+) -> T:
     # Several processes or threads at once cannot say on one line what they do.
     with showing(None if caller == (os.getpid(), get_ident()) else False):
         return function(*arguments)

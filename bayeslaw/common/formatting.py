@@ -16,7 +16,12 @@ ROUNDING = 1e-13
 
 def count(value: float) -> str:
     """Format a count with three significant digits and a unit: k (from 10k), M, B or T."""
-    for unit, least, suffix in ((1e12, 1, "T"), (1e9, 1, "B"), (1e6, 1, "M"), (1e3, 10, "k")):
+    for unit, least, suffix in (
+        (1e12, 1, "T"),
+        (1e9, 1, "B"),
+        (1e6, 1, "M"),
+        (1e3, 10, "k"),
+    ):
         if abs(value) >= 0.9995 * least * unit:
             return f"{value / unit:.3g}{suffix}"
     return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
@@ -72,7 +77,11 @@ def jsonable(value: object) -> Any:
         return [jsonable(item) for item in value]
     if isinstance(value, np.generic):
         value = value.item()
-    if value is pd.NA or value is pd.NaT or (isinstance(value, float) and not math.isfinite(value)):
+    if (
+        value is pd.NA
+        or value is pd.NaT
+        or (isinstance(value, float) and not math.isfinite(value))
+    ):
         return None
     return value if isinstance(value, bool | int | float | str | None) else str(value)
 
@@ -123,7 +132,9 @@ def made[T](base: type, kinds: Mapping[str, type[T]], stated: Mapping[str, Any])
 
     A file states it, which must not choose what is imported.
     """
-    values = {name: as_tuples(value) for name, value in stated.items() if name != "kind"}
+    values = {
+        name: as_tuples(value) for name, value in stated.items() if name != "kind"
+    }
     kind, what = str(stated["kind"]), base.__name__.lower()
     module, named, _ = kind.partition(":")
     if named and module not in sys.modules:
@@ -140,4 +151,8 @@ def as_tuples(value: Any) -> Any:
     """JSON's lists as tuples, which a frozen dataclass can hold."""
     if isinstance(value, list | tuple):
         return tuple(map(as_tuples, value))
-    return {k: as_tuples(v) for k, v in value.items()} if isinstance(value, dict) else value
+    return (
+        {k: as_tuples(v) for k, v in value.items()}
+        if isinstance(value, dict)
+        else value
+    )

@@ -74,16 +74,29 @@ class _Terminal(_Lines):
         from rich.table import Column
 
         super().__init__()
-        words = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))
-        columns = words, BarColumn(20), TextColumn("{task.fields[share]}"), TimeElapsedColumn()
+        words = TextColumn(
+            "{task.description}", markup=False, table_column=Column(no_wrap=True)
+        )
+        columns = (
+            words,
+            BarColumn(20),
+            TextColumn("{task.fields[share]}"),
+            TimeElapsedColumn(),
+        )
         # A line of a warning appears above the bar; what goes to stdout is left alone.
         console = Console(stderr=True)
-        self.bar = Progress(*columns, console=console, transient=True, redirect_stdout=False)
+        self.bar = Progress(
+            *columns, console=console, transient=True, redirect_stdout=False
+        )
         self.bar.add_task("", total=None, share="")
 
     def update(self, *, begun: bool = False) -> None:
         (task,), last = self.bar.tasks, self.steps[-1]
-        task.description, task.total, task.completed = self.text(), last.total, last.done
+        task.description, task.total, task.completed = (
+            self.text(),
+            last.total,
+            last.done,
+        )
         task.fields["share"] = self.share
         self.bar.start()
 
@@ -161,7 +174,9 @@ def step(words: str, total: int | None = None) -> Iterator[Callable[[int], None]
 
         def move(done: int) -> None:
             begun.done = done
-            if display.steps:  # a sampler's thread may report once more after the step has ended
+            if (
+                display.steps
+            ):  # a sampler's thread may report once more after the step has ended
                 display.update()
 
         display.steps.append(begun)
@@ -174,7 +189,9 @@ def step(words: str, total: int | None = None) -> Iterator[Callable[[int], None]
                 display.update()
 
 
-def each[T](items: Sequence[T], words: str, progress: bool | None = None) -> Iterator[T]:
+def each[T](
+    items: Sequence[T], words: str, progress: bool | None = None
+) -> Iterator[T]:
     """The items of a loop, whose turns are counted by a step."""
     with showing(progress), step(words, len(items)) as move:
         for done, item in enumerate(items):

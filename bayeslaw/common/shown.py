@@ -11,13 +11,21 @@ from bayeslaw.common.formatting import digits
 if TYPE_CHECKING:
     import pandas as pd
 
-type Severity = Literal["ok", "caution", "no evidence", "refuse", "synthetic", "title", "quiet"]
+type Severity = Literal[
+    "ok", "caution", "no evidence", "refuse", "synthetic", "title", "quiet"
+]
 type Format = str | Callable[[Any], str]
 """A format specification such as ".3f", or a function of the value."""
 type Block = "str | Note | list[str] | Table | Detail"
 """A sentence, one with a level, a list of sentences, or a table; "" separates paragraphs."""
 
-ANSI = {"ok": "32", "caution": "33", "no evidence": "31", "refuse": "1;31", "synthetic": "1;35"}
+ANSI = {
+    "ok": "32",
+    "caution": "33",
+    "no evidence": "31",
+    "refuse": "1;31",
+    "synthetic": "1;35",
+}
 ANSI |= {"title": "1", "quiet": "2"}
 SYNTHETIC = "Synthetic data: losses simulated from a stated law, not measured."
 MAX_ROWS = 60
@@ -42,8 +50,12 @@ class Table:
 
     frame: "pd.DataFrame"
     title: str = ""  # words before the first colon are bold
-    formats: Mapping[str, Format] = field(default_factory=dict)  # others have four digits
-    optional: Sequence[str] = ()  # columns left out, in this order, where a terminal is too narrow
+    formats: Mapping[str, Format] = field(
+        default_factory=dict
+    )  # others have four digits
+    optional: Sequence[
+        str
+    ] = ()  # columns left out, in this order, where a terminal is too narrow
     left: Sequence[str] = ()  # columns aligned on the left, as the index is
 
     def cells(
@@ -54,7 +66,10 @@ class Table:
         A row of one cell is a heading within the table.
         """
         shown = self.frame.drop(columns=list(without))
-        index, numbered = shown.index, shown.index.name is None and shown.index.dtype.kind == "i"
+        index, numbered = (
+            shown.index,
+            shown.index.name is None and shown.index.dtype.kind == "i",
+        )
         heads = [] if numbered else [str(index.names[-1] or "")]
         rows: list[list[str]] = []
         above, texts = None, []
@@ -66,8 +81,14 @@ class Table:
                 if label[0] != above:
                     rows.append([str(above := label[0])])
                 label = f"  {label[-1]}"
-            rows.append([*([] if numbered else [str(label)]), *(column[i] for column in texts)])
-        more = f"... and {len(index) - most} more rows" if most and len(index) > most else ""
+            rows.append(
+                [*([] if numbered else [str(label)]), *(column[i] for column in texts)]
+            )
+        more = (
+            f"... and {len(index) - most} more rows"
+            if most and len(index) > most
+            else ""
+        )
         return [*heads, *map(str, shown.columns)], rows, more
 
 
@@ -175,11 +196,14 @@ def _paragraph(text: str, width: int, indent: str = "") -> list[str]:
 def _table_lines(table: Table, width: int, color: bool) -> list[str]:
     """The lines of a table; one that is too wide without its optional columns is not cut."""
     for count in range(len(table.optional) + 1):
-        heads, rows, more = table.cells([c for c in table.optional[:count] if c in table.frame])
+        heads, rows, more = table.cells(
+            [c for c in table.optional[:count] if c in table.frame]
+        )
         head = [name.split("\n") for name in heads]
         whole = [row for row in rows if len(row) > 1]
         widths = [
-            max([*map(len, names), *(len(row[i]) for row in whole)]) for i, names in enumerate(head)
+            max([*map(len, names), *(len(row[i]) for row in whole)])
+            for i, names in enumerate(head)
         ]
         gap = "  "
         if sum(widths) + 2 * len(widths) - 2 <= width:
@@ -192,7 +216,9 @@ def _table_lines(table: Table, width: int, color: bool) -> list[str]:
 
     def line(row: Sequence[str]) -> str:
         cells = zip(row, widths, left, strict=True)
-        padded = [cell.ljust(n) if is_left else cell.rjust(n) for cell, n, is_left in cells]
+        padded = [
+            cell.ljust(n) if is_left else cell.rjust(n) for cell, n, is_left in cells
+        ]
         return gap.join(padded).rstrip()
 
     depth = max(map(len, head))

@@ -56,7 +56,11 @@ type Places = Mapping[str, pd.DataFrame]
 def placed(fit: Posterior, rows: pd.DataFrame) -> pd.DataFrame:
     """Where some cases lie beside the rows of a fit, in the covariates of its law."""
     asked = rows[_read(fit.columns, rows)]
-    return locate(fit.table, asked, fit.about).set_index(rows.index) if len(rows) else asked
+    return (
+        locate(fit.table, asked, fit.about).set_index(rows.index)
+        if len(rows)
+        else asked
+    )
 
 
 def _read(columns: Iterable[str], rows: pd.DataFrame) -> list[str]:
@@ -88,10 +92,14 @@ def place_blocks(places: Places, cases: pd.DataFrame) -> list[Block]:
     level, text = judged(places)
     blocks: list[Block] = [Note(text, "no evidence")] if level != "ok" else []
     asked = [
-        ", ".join(f"{c} {number(v)}" for c, v in row.items()) for row in cases.to_dict("records")
+        ", ".join(f"{c} {number(v)}" for c, v in row.items())
+        for row in cases.to_dict("records")
     ]
     for name, rows in places.items():
-        words = [f"{asked[i]} {in_words(rows.loc[[i]]).partition(' ')[2]}" for i in rows.index]
+        words = [
+            f"{asked[i]} {in_words(rows.loc[[i]]).partition(' ')[2]}"
+            for i in rows.index
+        ]
         if words:
             whose = f" of {name}" * bool(name)
             blocks.append(f"Beside the fitted rows{whose}: {'; '.join(words)}.")
@@ -155,7 +163,9 @@ class Derived(Showing):
         """
         rows = []
         places = self.places.get("", pd.DataFrame()).reindex(self.cases.index)
-        marks = places[places.columns.intersection(["position", "decades"])].to_dict("records")
+        marks = places[places.columns.intersection(["position", "decades"])].to_dict(
+            "records"
+        )
         for name, numbers in self.draws.data_vars.items():
             on_bound = self.at_bound.get(str(name), np.zeros(numbers.shape, bool))
             for case, asked in enumerate(self.cases.to_dict("records")):
@@ -163,7 +173,9 @@ class Derived(Showing):
                 low, high = interval(values, 0.9)
                 row = {"quantity": name, **asked, "median": quantile(values, 0.5)}
                 for level in levels:
-                    row |= dict(zip(band_columns(level), interval(values, level), strict=True))
+                    row |= dict(
+                        zip(band_columns(level), interval(values, level), strict=True)
+                    )
                 row |= {
                     "unit": numbers.attrs["units"],
                     "determined": determined(low, high),
@@ -177,7 +189,9 @@ class Derived(Showing):
         if self.with_drift is not None:
             drift = self.with_drift.to_frame(levels)
             bounds = [end for level in levels for end in band_columns(level)]
-            frame = frame.join(drift[["median", *bounds, "determined"]].add_prefix("drift_"))
+            frame = frame.join(
+                drift[["median", *bounds, "determined"]].add_prefix("drift_")
+            )
         return marked(frame, self.failures)
 
     def shown(self, levels: Sequence[float] = BAND_LEVELS) -> Shown:
@@ -192,8 +206,12 @@ class Derived(Showing):
         names = {f"{100 * level:g}": f"{100 * level:g} % interval" for level in levels}
 
         def remark(row: pd.Series) -> str:
-            shares = {word: row[c] for c, word in WORDS.items() if row[c] >= LEAST_SHOWN_SHARE}
-            return ", ".join(f"{100 * share:.3g} % {word}" for word, share in shares.items())
+            shares = {
+                word: row[c] for c, word in WORDS.items() if row[c] >= LEAST_SHOWN_SHARE
+            }
+            return ", ".join(
+                f"{100 * share:.3g} % {word}" for word, share in shares.items()
+            )
 
         columns = {c: frame[c] for c in self.cases.columns}
         median = frame["median"].map(number)
@@ -203,7 +221,9 @@ class Derived(Showing):
             columns[head] = low + " – " + high
         if self.with_drift is not None and names:
             level = max(names, key=float)
-            low, high = (frame[f"drift_{end}_{level}"].map(number) for end in ("lower", "upper"))
+            low, high = (
+                frame[f"drift_{end}_{level}"].map(number) for end in ("lower", "upper")
+            )
             is_determined = frame["drift_determined"]
             columns[f"{level} % with drift"] = (low + " – " + high).where(
                 is_determined, "not determined"
@@ -245,7 +265,11 @@ def quantile(values: Floats, q: float) -> float:
     with np.errstate(invalid="ignore"):
         between = float(np.quantile(defined, q))
     # Interpolation beside an infinite value gives NaN, also where its weight is 0.
-    return float(np.quantile(defined, q, method="higher")) if np.isnan(between) else between
+    return (
+        float(np.quantile(defined, q, method="higher"))
+        if np.isnan(between)
+        else between
+    )
 
 
 def interval(values: Floats, level: float) -> tuple[float, float]:
@@ -275,7 +299,10 @@ def derived(
 ) -> Derived:
     """Make the result from arrays of shape (draws, cases) and their units."""
     dims = ("draw", "case")
-    variables = {name: (dims, values, {"units": unit}) for name, (values, unit) in numbers.items()}
+    variables = {
+        name: (dims, values, {"units": unit})
+        for name, (values, unit) in numbers.items()
+    }
     remarks = tuple(notes), checked(*fits)
     return Derived(xr.Dataset(variables), cases, at_bound or {}, *remarks, places or {})
 
@@ -308,13 +335,19 @@ def local_exponents(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
     """
     frame = _asked(posterior, rows)
     law, q = posterior.extended(Rows(frame))
-    x, at = posterior.covariates(Rows(frame)), posterior.at  # losses of new bases are drawn
+    x, at = (
+        posterior.covariates(Rows(frame)),
+        posterior.at,
+    )  # losses of new bases are drawn
     p = law.amounts(q, at)
 
     def logs(x: Values) -> dict[str, Floats]:
         loss = law.loss(p, x, at)
         with np.errstate(invalid="ignore", divide="ignore"):
-            logs = {"reducible": np.log(loss - law.floor(p, x, at)), "loss": np.log(loss)}
+            logs = {
+                "reducible": np.log(loss - law.floor(p, x, at)),
+                "loss": np.log(loss),
+            }
         for term in law.terms:
             # To first order the deviations of a term are additions to its log.
             added = [d for d in law.deviations if d.of == term.coefficient]
@@ -327,7 +360,9 @@ def local_exponents(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
     exponents: dict[str, tuple[Floats, str]] = {}
     totals: dict[str, tuple[Floats, str]] = {}
     for along in [c for c in ("params", "tokens") if c in law.covariate_names]:
-        low, high = (logs({**x, along: x[along] + step}) for step in (-LOG_STEP, LOG_STEP))
+        low, high = (
+            logs({**x, along: x[along] + step}) for step in (-LOG_STEP, LOG_STEP)
+        )
         slopes = {name: (low[name] - high[name]) / (2 * LOG_STEP) for name in low}
         for term in law.terms:
             if term.covariates[0] == along:
@@ -382,7 +417,9 @@ def best_rate(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
             "has no best one."
         )
     values = np.exp(
-        tuning.best(law.amounts(posterior.values(), at), law.covariates(Rows(frame)), at)
+        tuning.best(
+            law.amounts(posterior.values(), at), law.covariates(Rows(frame)), at
+        )
     )
     fitted = posterior.table.frame["rate"]
     low, high = float(fitted.min()), float(fitted.max())
@@ -390,7 +427,9 @@ def best_rate(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
     outside = int(((middle < low) | (middle > high)).sum())
     notes = [f"Fitted rates: {number(low)} to {number(high)}."]
     if outside:
-        notes += [f"{outside} of {len(frame)} medians lie outside, where no row shows the cost."]
+        notes += [
+            f"{outside} of {len(frame)} medians lie outside, where no row shows the cost."
+        ]
     cases = frame[[*law.columns]].reset_index(drop=True)
     return derived({"rate": (values, "as fitted")}, cases, [posterior], notes=notes)
 
@@ -413,4 +452,6 @@ def floor(posterior: Posterior) -> Derived:
     """
     checked(posterior)
     values = posterior.paper["E"].values.reshape(-1, 1)
-    return derived({"E": (values, "nats per token")}, pd.DataFrame(index=[0]), [posterior])
+    return derived(
+        {"E": (values, "nats per token")}, pd.DataFrame(index=[0]), [posterior]
+    )

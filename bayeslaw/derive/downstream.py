@@ -84,7 +84,9 @@ def accuracy(
     >>> found.to_frame()[["quantity", "median", "lower_90", "upper_90"]]  # doctest: +SKIP
     """
     if not isinstance(forecast, Forecast):
-        raise BayeslawError("accuracy needs a posterior's forecast; a point fit has no draws.")
+        raise BayeslawError(
+            "accuracy needs a posterior's forecast; a point fit has no draws."
+        )
     if forecast.kind != "predictive":
         raise BayeslawError(
             f"a {forecast.kind} forecast has no noise, but pairs have measured losses; "
@@ -93,11 +95,19 @@ def accuracy(
     frame = read_pairs(pairs, loss_unit=loss_unit, bytes_per_token=bytes_per_token)
     name = "pairs" if isinstance(pairs, pd.DataFrame) else str(pairs)
     check_domain(frame, name, forecast.frame)
-    tasks = label_texts(frame["task"]) if "task" in frame else pd.Series("accuracy", frame.index)
+    tasks = (
+        label_texts(frame["task"])
+        if "task" in frame
+        else pd.Series("accuracy", frame.index)
+    )
     if tasks.isna().any():
-        raise TableError(f"{name}: {row_numbers(tasks.isna())}: task is empty; give each pair one.")
+        raise TableError(
+            f"{name}: {row_numbers(tasks.isna())}: task is empty; give each pair one."
+        )
     if taken := sorted({"draw", "case"} & set(tasks)):
-        raise TableError(f"{name}: a task cannot be called {taken[0]!r}; choose another name.")
+        raise TableError(
+            f"{name}: a task cannot be called {taken[0]!r}; choose another name."
+        )
     rng, numbers, notes = np.random.default_rng(seed), {}, []
     for task, rows in frame.groupby(tasks, sort=False):
         x, y = (rows[c].to_numpy(float) for c in ("loss", "accuracy"))
@@ -113,14 +123,18 @@ def accuracy(
         numbers[str(task)] = values, "1"
         notes += remarks
     columns = dict.fromkeys((*COVARIATES, *forecast.columns))
-    cases = forecast.frame[[c for c in columns if c in forecast.frame]].reset_index(drop=True)
+    cases = forecast.frame[[c for c in columns if c in forecast.frame]].reset_index(
+        drop=True
+    )
     found = derived(numbers, cases.assign(loss=forecast.median), notes=notes)
     return replace(found, failures=forecast.convergence.failures)
 
 
 def _falling(task: str, loss: Floats, accuracy: Floats) -> list[str]:
     """A note if the accuracy falls as the loss falls."""
-    from scipy.stats import kendalltau  # takes a second, and other numbers need none of it
+    from scipy.stats import (
+        kendalltau,
+    )  # takes a second, and other numbers need none of it
 
     rank, p = kendalltau(loss, accuracy)  # NaN if all accuracies are equal
     if not (rank > 0 and p < OPPOSITE):
@@ -131,7 +145,9 @@ def _falling(task: str, loss: Floats, accuracy: Floats) -> list[str]:
     ]
 
 
-def _outside(forecast: Forecast, x: Floats, span: str, name: str) -> tuple[Bools, list[str]]:
+def _outside(
+    forecast: Forecast, x: Floats, span: str, name: str
+) -> tuple[Bools, list[str]]:
     """Rows whose median loss lies outside the losses `x` of the pairs, and notes about these."""
     loss, median = forecast.samples, forecast.median
     refused = (median < x.min()) | (median > x.max())
@@ -172,13 +188,17 @@ def read_pairs(
         if (frame.columns == column).sum() > 1:
             raise TableError(f"{name}: column {column!r} is there twice; keep one.")
         if column not in frame:
-            raise TableError(f"{name}: no column {column!r}; pairs have 'loss' and 'accuracy'.")
+            raise TableError(
+                f"{name}: no column {column!r}; pairs have 'loss' and 'accuracy'."
+            )
         values = pd.to_numeric(frame[column], errors="coerce")
         wrong = ~((values >= 0) & (values <= high) & (values < np.inf))
         wrong |= (values == 0) & (column == "loss")
         if wrong.any():
             value = frame[column][wrong].iloc[0]
-            raise TableError(f"{name}: {row_numbers(wrong)}: {column} {value!s} {words}.")
+            raise TableError(
+                f"{name}: {row_numbers(wrong)}: {column} {value!s} {words}."
+            )
     if frame.empty:
         raise TableError(f"{name}: no pairs{f' satisfy {query!r}' if query else ''}.")
     return in_nats(frame, name, loss_unit, bytes_per_token)
@@ -208,7 +228,9 @@ def curves(x: Floats, y: Floats, count: int, rng: np.random.Generator) -> Floats
     ]
     spans = limits
     for _ in range(1 + ZOOMS):
-        axes = [np.linspace(*span, k) for span, k in zip(spans, CURVE_NODES, strict=True)]
+        axes = [
+            np.linspace(*span, k) for span, k in zip(spans, CURVE_NODES, strict=True)
+        ]
         mid, log_width, floor = np.meshgrid(*axes, indexing="ij", sparse=True)
         rise = expit((mid - x) / np.exp(log_width))  # (mid, width, pair)
         log_density, *rest = _given(rise, floor, y)
@@ -237,15 +259,24 @@ def _given(rise: Floats, floor: Floats, y: Floats) -> tuple[Floats, ...]:
     the least and the greatest ceiling.
     """
     n = len(y)
-    of_rise = np.maximum((rise**2).sum(-1), 1e-100)[..., None]  # 0 where no pair has left the floor
+    of_rise = np.maximum((rise**2).sum(-1), 1e-100)[
+        ..., None
+    ]  # 0 where no pair has left the floor
     # Sums over pairs of rise (y - floor (1 - rise)) and of the square of the latter factor.
     fall = 1 - rise
     cross = (rise @ y)[..., None] - floor * (rise * fall).sum(-1)[..., None]
-    total = (y @ y) - 2 * floor * (fall @ y)[..., None] + floor**2 * (fall**2).sum(-1)[..., None]
+    total = (
+        (y @ y)
+        - 2 * floor * (fall @ y)[..., None]
+        + floor**2 * (fall**2).sum(-1)[..., None]
+    )
     best = cross / of_rise
     squares = np.maximum(total - cross * best, n * LEAST_RMS**2)
     scale = np.sqrt(squares / ((n - 1) * of_rise))
-    below, above = stdtr(n - 1, (floor - best) / scale), stdtr(n - 1, (1 - best) / scale)
+    below, above = (
+        stdtr(n - 1, (floor - best) / scale),
+        stdtr(n - 1, (1 - best) / scale),
+    )
     with np.errstate(divide="ignore"):
         log_density = (
             np.log(np.maximum(above - below, 0))

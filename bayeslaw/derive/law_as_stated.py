@@ -36,7 +36,8 @@ def law_as_stated(posterior: Posterior) -> Posterior:
             f"as the rule for sizes needs; derive from a fit with losses, {instead}."
         )
     fitted = _fitted(posterior).accepted(
-        unconverged=posterior.accepts_unconverged, beyond_evidence=posterior.accepts_beyond
+        unconverged=posterior.accepts_unconverged,
+        beyond_evidence=posterior.accepts_beyond,
     )
     state = fitted.convergence
     if not (state.ok or fitted.accepts_unconverged):
@@ -53,7 +54,9 @@ def _fitted(posterior: Posterior) -> Posterior:
     seed = int(posterior.settings.get("seed", 0))
     try:
         key = spec_as_stated(posterior).identity, posterior.table.sha256, seed
-    except LawError:  # a likelihood that is defined within a function has no name to know it by
+    except (
+        LawError
+    ):  # a likelihood that is defined within a function has no name to know it by
         return fit_as_stated(posterior)
     if key not in _KEPT:
         if len(_KEPT) == MOST_KEPT:

@@ -17,7 +17,13 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Bools, Floats, Ints
-from bayeslaw.common.errors import BayeslawError, FitError, LawError, TableWarning, argument
+from bayeslaw.common.errors import (
+    BayeslawError,
+    FitError,
+    LawError,
+    TableWarning,
+    argument,
+)
 from bayeslaw.common.formatting import count, listed, percent
 from bayeslaw.common.progress import step
 from bayeslaw.derive.derived import (
@@ -91,7 +97,9 @@ class Budgets:
     def along(self, log_flops: float, ratios: Floats) -> Floats:
         """Losses of a budget at some log(D / N), (draws, ratios)."""
         losses = self.losses(Rows(self.rows(log_flops, ratios)))
-        return np.where(np.isnan(losses), np.inf, losses)  # a draw overflows far from its rows
+        return np.where(
+            np.isnan(losses), np.inf, losses
+        )  # a draw overflows far from its rows
 
     def best(self, log_flops: float, step: float = RATIO_STEP) -> tuple[Floats, Floats]:
         """Best log(D / N) of each draw at a budget, and the loss there, each (draws,).
@@ -109,7 +117,9 @@ class Budgets:
         least = middle + slope * shift + 0.5 * bend * shift**2
         smooth = np.isfinite(least)
         best = ratios[inner] + shift * (ratios[1] - ratios[0])
-        return np.where(smooth, best, ratios[node]), np.where(smooth, least, losses[draw, node])
+        return np.where(smooth, best, ratios[node]), np.where(
+            smooth, least, losses[draw, node]
+        )
 
     def least(self, log_flops: Floats) -> Floats:
         """Least loss of each draw at budgets, (budgets, draws)."""
@@ -120,7 +130,9 @@ class Budgets:
         losses = self.losses(Rows(self.rows(log_flops, log_ratio)))
         return np.where(np.isnan(losses), np.inf, losses)
 
-    def flops_to(self, losses: Sequence[float] | Floats, reach: Range) -> tuple[Floats, Bools]:
+    def flops_to(
+        self, losses: Sequence[float] | Floats, reach: Range
+    ) -> tuple[Floats, Bools]:
         """Least budget that reaches each loss, and whether it is the least searched.
 
         Losses are (targets,), or one for each draw, (draws, targets); both results have the shape
@@ -135,7 +147,9 @@ class Budgets:
                 break
             least.append(self.least(np.array([node]))[0])
         coarse = np.array(least)
-        log_flops = np.stack([self._first(nodes, coarse, target) for target in targets.T], 1)
+        log_flops = np.stack(
+            [self._first(nodes, coarse, target) for target in targets.T], 1
+        )
         return np.exp(log_flops), log_flops == low
 
     def _first(self, nodes: Floats, losses: Floats, target: Floats) -> Floats:
@@ -160,7 +174,9 @@ class Budgets:
         """Whether some log(D / N) are the least, and the greatest searched, (..., 2)."""
         return np.isclose(log_ratio[..., None], np.log(self.search), rtol=0, atol=1e-9)
 
-    def splits(self, flops: Sequence[float], log_ratio: Floats) -> tuple[pd.DataFrame, list[str]]:
+    def splits(
+        self, flops: Sequence[float], log_ratio: Floats
+    ) -> tuple[pd.DataFrame, list[str]]:
         """Where the splits of budgets lie beside the fitted rows, and notes about the search.
 
         Of the best log(D / N), (draws, flops), the median is located. Budgets that are infinite
@@ -187,11 +203,15 @@ class Budgets:
         """`splits` at the medians of some budgets, (draws, targets)."""
         middle = [quantile(column, 0.5) for column in flops.T]
         never = np.full(len(flops), np.nan)
-        best = [self.best(math.log(c))[0] if math.isfinite(c) else never for c in middle]
+        best = [
+            self.best(math.log(c))[0] if math.isfinite(c) else never for c in middle
+        ]
         return self.splits(middle, np.stack(best, 1))
 
 
-def check_given(posterior: Posterior, given: Mapping[str, float | None]) -> dict[str, float]:
+def check_given(
+    posterior: Posterior, given: Mapping[str, float | None]
+) -> dict[str, float]:
     """The covariates beside N and D that a law reads; `LawError` unless they are those given."""
     law = posterior.law
     if lacking := {"params", "tokens"} - set(law.columns):
@@ -248,7 +268,9 @@ def budgets_of(
     Rows are of annealed checkpoints of runs at their best rate, and no data repeat.
     """
     values, ratios = check_given(posterior, given), searched(posterior, search)
-    return Budgets(posterior, lambda rows: posterior.losses(rows)[draws], ratios, values)
+    return Budgets(
+        posterior, lambda rows: posterior.losses(rows)[draws], ratios, values
+    )
 
 
 def training_flops(fit: Posterior) -> Floats:
@@ -352,22 +374,32 @@ def compute_optimal(
     found = _optimum(replace(drifting, fit=law, losses=law.losses), asked, span)
     warn_beyond(found.places, [posterior])
     found = replace(found, answers=_recommended(found))
-    return found if law is posterior else _beside(found, drifting, _optimum(drifting, asked, span))
+    return (
+        found
+        if law is posterior
+        else _beside(found, drifting, _optimum(drifting, asked, span))
+    )
 
 
 def _recommended(found: Derived) -> tuple[str, ...]:
     """The recommended split of each budget, in words."""
     answers = []
     for case, flops in enumerate(found.cases["flops"]):
-        draws = {str(name): of.values[:, case] for name, of in found.draws.data_vars.items()}
-        sure = {name: determined(*interval(values, 0.9)) for name, values in draws.items()}
+        draws = {
+            str(name): of.values[:, case] for name, of in found.draws.data_vars.items()
+        }
+        sure = {
+            name: determined(*interval(values, 0.9)) for name, values in draws.items()
+        }
         words = f"{count(np.median(draws['params']))} parameters, "
         words += f"{count(np.median(draws['tokens']))} tokens"
         if sure["tokens_per_param"]:
             words += f" ({np.median(draws['tokens_per_param']):.3g} per parameter)"
         if not sure["params"]:
             words = "no size, since the best one is not determined"
-        elif found.at_bound["params"][:, case].mean() >= 0.5:  # then the median is the bound
+        elif (
+            found.at_bound["params"][:, case].mean() >= 0.5
+        ):  # then the median is the bound
             words = "no size, since the best one lies at an end of the range searched"
         answers.append(f"Recommended for {flops:.3g} FLOPs: {words}.")
     return tuple(answers)
@@ -378,7 +410,9 @@ def _beside(rule: Derived, drifting: Budgets, drift: Derived) -> Derived:
     # The least loss of each draw would be below that of any one split, which is what is trained.
     log_ratio = np.log(np.median(rule.draws["tokens_per_param"].values, axis=0))
     losses = drifting.loss_of(np.log(rule.cases["flops"].to_numpy()), log_ratio)
-    draws = drift.draws.assign(loss=(("draw", "case"), losses, drift.draws["loss"].attrs))
+    draws = drift.draws.assign(
+        loss=(("draw", "case"), losses, drift.draws["loss"].attrs)
+    )
     at_bound = {name: bound for name, bound in drift.at_bound.items() if name != "loss"}
     failures = (
         *drift.failures,
@@ -398,7 +432,9 @@ def _optimum(budgets: Budgets, flops: Sequence[float], span: float) -> Derived:
     # At the ends of the span and in the middle: with kinks, a mean slope over the span is
     # determined where a derivative jumps.
     shifts = np.log(span) * np.array([-0.5, 0.0, 0.5])
-    best = np.array([[budgets.best(np.log(c) + shift) for shift in shifts] for c in flops])
+    best = np.array(
+        [[budgets.best(np.log(c) + shift) for shift in shifts] for c in flops]
+    )
     low, log_ratio, high = (best[:, k, 0].T for k in range(3))
     slope = (high - low) / math.log(span)
     at_low, at_bound, at_high = (
@@ -413,11 +449,15 @@ def _optimum(budgets: Budgets, flops: Sequence[float], span: float) -> Derived:
         "tokens_exponent": (0.5 * (1 + slope), "1"),
         "loss": (best[:, 1, 1].T, "nats per token"),
     }
-    bounded = {name: at_low | at_high if "exponent" in name else at_bound for name in numbers}
+    bounded = {
+        name: at_low | at_high if "exponent" in name else at_bound for name in numbers
+    }
     places, notes = budgets.splits(flops, log_ratio)
     notes.append(f"exponents: mean slopes over a factor {span:g} of budget")
     cases, at = pd.DataFrame({"flops": flops}), {"": places}
-    return derived(numbers, cases, [budgets.fit], at_bound=bounded, notes=notes, places=at)
+    return derived(
+        numbers, cases, [budgets.fit], at_bound=bounded, notes=notes, places=at
+    )
 
 
 @step("FLOPs to reach a loss")
@@ -552,7 +592,9 @@ def check_same_data(fits: Sequence[Posterior]) -> None:
     domains = [", ".join(sorted(labels_of(table.frame, "domain"))) for table in tables]
     named = [*dict.fromkeys(name for name in domains if name)]
     if len(named) > 1:
-        raise FitError(f"the fits are of losses of other domains ({'; '.join(named)}); {same}.")
+        raise FitError(
+            f"the fits are of losses of other domains ({'; '.join(named)}); {same}."
+        )
     files = [*dict.fromkeys(table.name for table in tables)]
     silent = [
         table.name
@@ -577,7 +619,9 @@ def positive(name: str, values: float | Sequence[float]) -> list[float]:
     return numbers
 
 
-def asked_budgets(fits: Sequence[Posterior], flops: float | Sequence[float]) -> list[float]:
+def asked_budgets(
+    fits: Sequence[Posterior], flops: float | Sequence[float]
+) -> list[float]:
     """Budgets, checked against those of the fitted rows."""
     asked = positive("flops", flops)
     for fit in fits:

@@ -145,15 +145,21 @@ class Recipes(Showing):
             Probability of the intervals.
         """
         frame, share = self.to_frame(level), f"{100 * level:g} %"
-        low, high = (frame[f"behind_{end}"].map("{:+.4f}".format) for end in ("lower", "upper"))
+        low, high = (
+            frame[f"behind_{end}"].map("{:+.4f}".format) for end in ("lower", "upper")
+        )
         least, most = (frame[end].map("{:.4f}".format) for end in ("lower", "upper"))
         columns = {c: frame[c] for c in (*self.targets.columns, "recipe", "loss")}
         columns |= {share: least + " – " + most, "P(best)": frame["p_best"]}
         columns |= {"regret": frame["regret"], "behind": frame["behind"]}
         columns[f"{share} "] = low + " – " + high
-        formats: dict[str, Format] = dict.fromkeys(map(str, self.targets.columns), ".4g")
+        formats: dict[str, Format] = dict.fromkeys(
+            map(str, self.targets.columns), ".4g"
+        )
         formats |= {"loss": ".4f", "P(best)": ".3f", "regret": ".2g", "behind": "+.4f"}
-        table = Table(pd.DataFrame(columns), "", formats, (f"{share} ", "behind"), ("recipe",))
+        table = Table(
+            pd.DataFrame(columns), "", formats, (f"{share} ", "behind"), ("recipe",)
+        )
         blocks: list[Block] = [Note(SYNTHETIC, "synthetic")] * self.synthetic
         blocks += [self.sentence(), *place_blocks(self.places, self.targets), table]
         document: dict[str, object] = {
@@ -179,7 +185,9 @@ class Recipes(Showing):
                 blocks += ["", Note(title), *shown.blocks]
                 document[name] = shown.document["numbers"]
         notes = (f"{REGRET}; behind: loss less the lowest of the others", *self.notes)
-        return Shown("Recipes", [*blocks, "", *(Note(note, "quiet") for note in notes)], document)
+        return Shown(
+            "Recipes", [*blocks, "", *(Note(note, "quiet") for note in notes)], document
+        )
 
 
 @step("comparing recipes")
@@ -231,7 +239,9 @@ def compare_recipes(
     >>> found.multipliers.to_frame()  # doctest: +SKIP
     """
     if len(fits) < 2:
-        raise BayeslawError("give the posteriors of two recipes or more, each with its name.")
+        raise BayeslawError(
+            "give the posteriors of two recipes or more, each with its name."
+        )
     if (targets is None) == (flops is None):
         raise BayeslawError(
             "say where to compare: at rows (targets=, --at) or at budgets (flops=, --flops)."
@@ -283,7 +293,9 @@ def _at_budgets(
                 f"{', '.join(fit.columns)}; give rows instead (targets=, --at)."
             )
     paired = zip(fits.items(), index, strict=True)
-    budgets = {name: budgets_of(fit, search, {}, draws) for (name, fit), draws in paired}
+    budgets = {
+        name: budgets_of(fit, search, {}, draws) for (name, fit), draws in paired
+    }
     losses, places, notes = [], {}, []
     for name, of_recipe in budgets.items():
         ratios, least = zip(*(of_recipe.best(math.log(c)) for c in flops), strict=True)
@@ -299,7 +311,9 @@ def _at_budgets(
         needed, bound = budgets[name].flops_to(losses[0], reach)
         saved[f"{name} over {first}"] = (np.asarray(flops) / needed, "1")
         at_bound[f"{name} over {first}"] = bound
-    multipliers = derived(saved, targets, at_bound=at_bound, notes=[REACHED.format(*reach)])
+    multipliers = derived(
+        saved, targets, at_bound=at_bound, notes=[REACHED.format(*reach)]
+    )
     # The order is known where all fits have rows; from there on we look for a change.
     most = [training_flops(fit).max() for fit in fits.values()]
     start, end = min(most), FARTHER * max(most)
@@ -307,7 +321,10 @@ def _at_budgets(
     nodes = np.linspace(math.log(start), math.log(end), steps)
     along = {name: of_recipe.least(nodes) for name, of_recipe in budgets.items()}
     changed = {
-        f"{first} and {name}": (_crossing(along[first] - along[name], nodes)[:, None], "FLOPs")
+        f"{first} and {name}": (
+            _crossing(along[first] - along[name], nodes)[:, None],
+            "FLOPs",
+        )
         for name in others
     }
     crossings = derived(changed, pd.DataFrame(index=[0]))

@@ -77,7 +77,9 @@ class Costs:
 
     def total(self, runs: Sequence[int] | Ints) -> float:
         bought = np.unique(np.asarray(runs, int))
-        return float(self.own[bought].sum() + self.setup[np.unique(self.base[bought])].sum())
+        return float(
+            self.own[bought].sum() + self.setup[np.unique(self.base[bought])].sum()
+        )
 
     def buy(self, order: Iterable[int], k: int, budget: float) -> list[int]:
         """The first `k` runs of the order that the budget allows, each after those before it."""
@@ -113,7 +115,9 @@ def costs(
     else:
         raise BayeslawError(unknown("cost", cost, [*COSTS, *map(str, frame.columns)]))
     if not ((own > 0) & np.isfinite(own)).all():
-        raise BayeslawError(f"cost {cost!r}: not a positive number in every candidate row.")
+        raise BayeslawError(
+            f"cost {cost!r}: not a positive number in every candidate row."
+        )
     code = codes_of_runs(frame)
     # The other rows of a run are its checkpoints, and free.
     longest = pd.Series(own).groupby(code).idxmax().to_numpy()
@@ -126,7 +130,9 @@ def costs(
         # A column may be in another unit, to which FLOPs cannot be added.
         setup[:] = 0
     elif fitted is not None:
-        trained = pd.concat([fitted.frame, fitted.baselines])[["params", "ptpp"]].to_numpy(float)
+        trained = pd.concat([fitted.frame, fitted.baselines])[
+            ["params", "ptpp"]
+        ].to_numpy(float)
         # A base that was fitted, or measured before adaptation, is paid for.
         setup[np.isclose(unique[:, None], trained, rtol=1e-6).all(-1).any(1)] = 0
     return Costs(own[longest], base[longest], setup, code)
@@ -150,7 +156,9 @@ class JointGaussian:
     def variances(self, rows: Bools) -> Floats:
         """Variance of each target once the rows are measured, shape (targets,)."""
         measured = self.measured[:, rows]
-        root = np.linalg.cholesky(measured.T @ measured + self.noise[np.ix_(rows, rows)])
+        root = np.linalg.cholesky(
+            measured.T @ measured + self.noise[np.ix_(rows, rows)]
+        )
         explained = np.linalg.solve(root, measured.T @ self.targets)
         return np.asarray((self.targets**2).sum(0) - (explained**2).sum(0))
 
@@ -168,13 +176,18 @@ def joint_gaussian(
     # Candidates may state a domain, and targets not; the losses are of the fit's.
     frame = frame.drop(columns=[*OF_DOMAIN], errors="ignore")
     rows = pd.concat(completed([frame, targets]), join="inner")
-    log_loss, noise = np.empty((len(draws), len(rows))), np.zeros((len(frame), len(frame)))
+    log_loss, noise = (
+        np.empty((len(draws), len(rows))),
+        np.zeros((len(frame), len(frame))),
+    )
     for member, of_member, index in fit.by_member(draws):
         # Candidates and targets of one new size have the same effect.
         losses = np.log(member.latent(rows))
         losses += new_size_effects(member, rows, np.random.default_rng([0, 0]))
         # Fitted effects belong to what is measured; targets are latent losses.
-        losses[:, : len(frame)] += effects.draw(member.draws, member.spec.effects, frame, None)
+        losses[:, : len(frame)] += effects.draw(
+            member.draws, member.spec.effects, frame, None
+        )
         log_loss[index] = losses[of_member]
     for member, of_member, _ in fit.by_member():
         # The noise of a pool is that of its members, by their shares of the draws.
@@ -206,18 +219,24 @@ def _noise(fit: Posterior, frame: pd.DataFrame) -> Floats:
     return total
 
 
-def candidate_rows(posterior: Posterior | Pool, candidates: Rows | pd.DataFrame) -> pd.DataFrame:
+def candidate_rows(
+    posterior: Posterior | Pool, candidates: Rows | pd.DataFrame
+) -> pd.DataFrame:
     """Valid candidate rows that are not training rows of the posterior."""
     columns, rows = [*posterior.columns], posterior.rows(candidates, "candidates")
     check_units(rows.frame, rows.name, posterior.table.frame)
     for law in posterior.laws:
         law.covariates(rows)  # raises for rows with tokens = 0
     frame = rows.frame
-    levels = [level for member in posterior.members.values() for level in member.spec.effects]
+    levels = [
+        level for member in posterior.members.values() for level in member.spec.effects
+    ]
     match = [*IDENTITY, *columns, *(effects.level(level).column for level in levels)]
     fitted = is_among(frame, posterior.table.frame, match)
     if fitted.all():
-        raise TableError("candidates: all of them are rows that were fitted; nothing to buy.")
+        raise TableError(
+            "candidates: all of them are rows that were fitted; nothing to buy."
+        )
     if fitted.any():
         warnings.warn(
             f"candidates: {fitted.sum()} of {len(frame)} are rows that were fitted; left out.",
@@ -304,7 +323,9 @@ class Anchors(Showing):
             Note(legend, "quiet"),
         ]
         if (sizes := picks["params"].nunique()) == 1 < len(picks):
-            one_size = "All of one size: these runs cannot show that the law is wrong about N."
+            one_size = (
+                "All of one size: these runs cannot show that the law is wrong about N."
+            )
             blocks.append(Note(one_size, "caution"))
         if more := len(self.frame) - len(picks):
             blocks.append(
@@ -378,7 +399,9 @@ def choose_anchors(
     True
     """
     if k is None and budget is None:
-        raise BayeslawError("say how many runs to choose (k=) or what they may cost (budget=).")
+        raise BayeslawError(
+            "say how many runs to choose (k=) or what they may cost (budget=)."
+        )
     if (k is not None and k < 1) or (budget is not None and not budget > 0):
         raise BayeslawError("k and budget must be positive.")
     with_draws(posterior, "choose_anchors").require_converged()
@@ -391,14 +414,18 @@ def choose_anchors(
     runs = price.buy(price.shuffled(seed), k or MOST_RUNS, most)
     if not runs:
         least = price.alone.min()
-        raise BayeslawError(f"nothing to buy for {budget:.3g} FLOPs: the least costs {least:.3g}.")
+        raise BayeslawError(
+            f"nothing to buy for {budget:.3g} FLOPs: the least costs {least:.3g}."
+        )
     bought = [runs[:i] for i in range(len(runs) + 1)]
     joint = joint_gaussian(posterior, frame, aims)
     sd = np.sqrt([joint.variances(np.isin(price.code, few)) for few in bought])
     spent = np.array([price.total(few) for few in bought])
     rows = [frame[price.code == run].assign(pick=i) for i, run in enumerate(runs, 1)]
     names = [c for c in dict.fromkeys(("run", *COVARIATES, *columns)) if c in frame]
-    picks = pd.concat([of_run.nlargest(1, "tokens")[names] for of_run in rows], ignore_index=True)
+    picks = pd.concat(
+        [of_run.nlargest(1, "tokens")[names] for of_run in rows], ignore_index=True
+    )
     picks["rows"] = [len(of_run) for of_run in rows]
     picks["flops"], picks["flops_total"] = np.diff(spent), spent[1:]
     picks["sd"] = np.sqrt((sd[1:] ** 2).mean(1))

@@ -91,8 +91,12 @@ def study(
             "cheapest": cheapest,
             "grid": of_grid,
         }
-        bought = {name: price.buy(orders[name], len(cheapest), most) for name in designs}
-        calls.append((_scored, (law, (train, pool, targets), price, bought, seed, settings)))
+        bought = {
+            name: price.buy(orders[name], len(cheapest), most) for name in designs
+        }
+        calls.append(
+            (_scored, (law, (train, pool, targets), price, bought, seed, settings))
+        )
     return pd.concat(results(calls, jobs, "seeds", progress), ignore_index=True)
 
 
@@ -117,7 +121,11 @@ def _scored(
         used = after.accepted(unconverged=True, beyond_evidence=True)
         forecast = used.forecast(targets, seed=seed)
         row = {"seed": seed, "design": design, "cost": price.total(runs)}
-        row |= {"runs": len(runs), "rows": len(measured), **scores.score(forecast, targets)}
+        row |= {
+            "runs": len(runs),
+            "rows": len(measured),
+            **scores.score(forecast, targets),
+        }
         row["sd"] = np.median(predicted_sd(after, measured[:0], targets))
         row["sd_predicted"] = np.median(predicted_sd(fit, measured, targets))
         rows.append(row | {"rhat": after.convergence.rhat})

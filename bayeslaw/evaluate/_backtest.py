@@ -38,7 +38,10 @@ SUMMARIES = {
     "rows": ("loss", "size"),
     "error": ("error", lambda error: error.abs().median()),
     "bias": ("error", "mean"),
-    **{f"coverage_{100 * level:g}": (f"inside_{100 * level:g}", "mean") for level in BAND_LEVELS},
+    **{
+        f"coverage_{100 * level:g}": (f"inside_{100 * level:g}", "mean")
+        for level in BAND_LEVELS
+    },
     "width_90": ("width_90", "mean"),
     "crps": ("crps", "mean"),
 }
@@ -87,14 +90,22 @@ class Backtest(Showing):
 
     def summary(self) -> pd.DataFrame:
         """Scores by model: rows, median absolute error, coverage, mean width and CRPS."""
-        return self.rows.groupby("model", sort=False).agg(**SUMMARIES).loc[[*self.models]]
+        return (
+            self.rows.groupby("model", sort=False).agg(**SUMMARIES).loc[[*self.models]]
+        )
 
     def by_distance(self) -> pd.DataFrame:
         """The same by model and decades beyond the cut: `least` and `most`, as in `BINS`."""
         edges = np.asarray(BINS)
-        lower = np.clip(np.searchsorted(edges, self.rows["decades"]) - 1, 0, len(edges) - 2)
+        lower = np.clip(
+            np.searchsorted(edges, self.rows["decades"]) - 1, 0, len(edges) - 2
+        )
         rows = self.rows.assign(least=edges[lower], most=edges[lower + 1])
-        return rows.groupby(["model", "least", "most"]).agg(**SUMMARIES).loc[[*self.models]]
+        return (
+            rows.groupby(["model", "least", "most"])
+            .agg(**SUMMARIES)
+            .loc[[*self.models]]
+        )
 
     def sentence(self) -> str:
         """What the backtest says of the model tested, in one sentence."""
@@ -142,9 +153,16 @@ class Backtest(Showing):
         """One sentence, and scores by model and by distance."""
         whole = self.summary().rename_axis("model").reset_index()
         by_distance = self.by_distance().reset_index()
-        least, most = (by_distance[name].map("{:g}".format) for name in ("least", "most"))
+        least, most = (
+            by_distance[name].map("{:g}".format) for name in ("least", "most")
+        )
         ahead = np.where(most == "inf", "over " + least, least + " to " + most)
-        names = {"ahead": "decades ahead", "rows": "rows", "error": "error", "bias": "bias"}
+        names = {
+            "ahead": "decades ahead",
+            "rows": "rows",
+            "error": "error",
+            "bias": "bias",
+        }
         names |= {f"coverage_{level}": f"in {level} %" for level in (50, 80, 90)}
         names |= {"width_90": "width"}
 
@@ -153,8 +171,12 @@ class Backtest(Showing):
 
         def table(frame: pd.DataFrame) -> Table:
             scores = frame.set_index("model").rename_axis(None).rename(columns=names)
-            formats: dict[str, Format] = dict.fromkeys(("error", "bias", "width"), percent)
-            formats |= {f"in {level} %": ".2f" for level in (50, 80, 90)} | {"rows": ".0f"}
+            formats: dict[str, Format] = dict.fromkeys(
+                ("error", "bias", "width"), percent
+            )
+            formats |= {f"in {level} %": ".2f" for level in (50, 80, 90)} | {
+                "rows": ".0f"
+            }
             columns = [name for name in names.values() if name in scores]
             return Table(scores[columns], "", formats, ("bias",))
 
@@ -195,7 +217,9 @@ def read_backtest(path: str | Path) -> Backtest:
         If the file cannot be read, or is not a backtest.
     """
     rows = read_frame(path).reset_index(drop=True)
-    if lacking := {"along", "table", "model", "decades", "inside_90"} - set(rows.columns):
+    if lacking := {"along", "table", "model", "decades", "inside_90"} - set(
+        rows.columns
+    ):
         raise TableError(
             f"{path}: not a backtest: no column {sorted(lacking)[0]!r}; write one with "
             "`bayeslaw backtest --out`."
@@ -261,15 +285,25 @@ def backtest(
         raise TableError(f"{table.name}: no column {along!r} to cut along.")
     value = amount(table.frame, along)
     name = law if isinstance(law, str) else law.name
-    models: dict[str, dict[str, Any]] = {name: {}} | {k: dict(v) for k, v in (rivals or {}).items()}
+    models: dict[str, dict[str, Any]] = {name: {}} | {
+        k: dict(v) for k, v in (rivals or {}).items()
+    }
     laws_of_models = [rival.get("law", law) for rival in models.values()]
-    laws = [load_law(one) for name in laws_of_models for one in member_laws(name) or [name]]
+    laws = [
+        load_law(one) for name in laws_of_models for one in member_laws(name) or [name]
+    ]
     for rival in models.values():
         _check_settings(settings | rival, law, table, seed)
-    at = choose_cuts(table, value, laws) if cuts is None else [float(cut) for cut in cuts]
+    at = (
+        choose_cuts(table, value, laws)
+        if cuts is None
+        else [float(cut) for cut in cuts]
+    )
     for cut in at:
         if not value.min() <= cut < value.max():
-            raise TableError(f"{table.name}: the cut {cut:g} leaves no row to fit or to forecast.")
+            raise TableError(
+                f"{table.name}: the cut {cut:g} leaves no row to fit or to forecast."
+            )
         check_cut(table, value <= cut, laws)
     calls = [
         (_at_cut, (table, value.to_numpy(), cut, label, law, settings | rival, seed))
@@ -277,7 +311,9 @@ def backtest(
         for label, rival in models.items()
     ]
     rows = results(calls, jobs, "fits and forecasts", progress)
-    return Backtest(pd.concat(rows, ignore_index=True), along, tuple(models), table.name)
+    return Backtest(
+        pd.concat(rows, ignore_index=True), along, tuple(models), table.name
+    )
 
 
 def _check_settings(
@@ -296,10 +332,14 @@ def _check_settings(
 def check_cut(table: LossTable, before: pd.Series, laws: Sequence[Law]) -> None:
     """Raise `TableError` if a law fitted to the rows before a cut holds what varies later."""
     for law in laws:
-        law.for_rows(table.frame[before], table.name).at_held(table.frame[~before], table.name)
+        law.for_rows(table.frame[before], table.name).at_held(
+            table.frame[~before], table.name
+        )
 
 
-def choose_cuts(table: LossTable, value: pd.Series, laws: Sequence[Law] = ()) -> list[float]:
+def choose_cuts(
+    table: LossTable, value: pd.Series, laws: Sequence[Law] = ()
+) -> list[float]:
     """At most `MAX_CUTS` values of a quantity with enough rows before and after them.
 
     The rows before one vary in all that the laws need.
@@ -324,7 +364,9 @@ def choose_cuts(table: LossTable, value: pd.Series, laws: Sequence[Law] = ()) ->
             check_cut(table, value <= cut, laws)
             fitting.append(cut)
     enough = fitting or enough  # with the error of the first
-    spread = np.linspace(0, len(enough) - 1, min(MAX_CUTS, len(enough))).round().astype(int)
+    spread = (
+        np.linspace(0, len(enough) - 1, min(MAX_CUTS, len(enough))).round().astype(int)
+    )
     return [float(enough[i]) for i in spread]
 
 

@@ -13,7 +13,12 @@ import xarray as xr
 from bayeslaw.common.arrays import Ints, Strings
 from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.residuals import averaging, residual, residual_draws, unit_likelihood
+from bayeslaw.inference.residuals import (
+    averaging,
+    residual,
+    residual_draws,
+    unit_likelihood,
+)
 from bayeslaw.model import effects
 from bayeslaw.model.noise import OBSERVED
 
@@ -79,16 +84,26 @@ def left_out(fit: Posterior, seed: int) -> tuple["ELPDData", xr.DataArray]:
     tree = xr.DataTree.from_dict(
         {
             "posterior": fit.draws,
-            "log_likelihood": xr.Dataset({OBSERVED: (dims, density.reshape(shape))}, coords),
+            "log_likelihood": xr.Dataset(
+                {OBSERVED: (dims, density.reshape(shape))}, coords
+            ),
             # The measured unit mean is subtracted from the predicted one, draw by draw.
-            "posterior_predictive": xr.Dataset({OBSERVED: (dims, excess.reshape(shape))}, coords),
-            "observed_data": xr.Dataset({OBSERVED: (name, np.zeros(len(labels)))}, coords),
+            "posterior_predictive": xr.Dataset(
+                {OBSERVED: (dims, excess.reshape(shape))}, coords
+            ),
+            "observed_data": xr.Dataset(
+                {OBSERVED: (name, np.zeros(len(labels)))}, coords
+            ),
         }
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of Pareto k, which the result states
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # of Pareto k, which the result states
         psis = azs.loo(tree, pointwise=True)
-    weights, k = (v.to_dataset(name=OBSERVED) for v in (psis.log_weights, psis.pareto_k))
+    weights, k = (
+        v.to_dataset(name=OBSERVED) for v in (psis.log_weights, psis.pareto_k)
+    )
     return psis, azs.loo_pit(tree, log_weights=weights, pareto_k=k)[OBSERVED]
 
 

@@ -43,7 +43,13 @@ from bayeslaw.tables.comparison import same_rows
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.units import bits_for_nats
-from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, NUMBERS, OF_DOMAIN, row_numbers
+from bayeslaw.tables.validation import (
+    BASE_LOSSES,
+    COVARIATES,
+    NUMBERS,
+    OF_DOMAIN,
+    row_numbers,
+)
 
 FORMAT, SCHEMA = "bayeslaw registered forecast", 2
 FEWEST_DRAWS = 100
@@ -56,7 +62,9 @@ class RegisteredForecast(TypedDict):
     date: str
     bayeslaw: str
     law: str
-    fits: dict[str, dict[str, Any]]  # by label: the law, the model, the training table, settings
+    fits: dict[
+        str, dict[str, Any]
+    ]  # by label: the law, the model, the training table, settings
     failures: list[str]  # of the convergence check
     seed: int
     synthetic: bool
@@ -123,19 +131,30 @@ def register(forecast: Forecast, path: str | Path, *, draws: int = 0) -> str:
     """
     check_new(path, draws)
     if not isinstance(forecast, Forecast):
-        raise BayeslawError("register needs a posterior's forecast; a point fit has no bands.")
+        raise BayeslawError(
+            "register needs a posterior's forecast; a point fit has no bands."
+        )
     if forecast.kind != "predictive":
         raise BayeslawError(
             f"a {forecast.kind} forecast has no noise, so measured losses cannot verify its bands; "
             f"register one with {argument('kind', 'predictive')}."
         )
     if not forecast.fits:
-        raise BayeslawError("this forecast does not know its fit; make it with fit.forecast(rows).")
+        raise BayeslawError(
+            "this forecast does not know its fit; make it with fit.forecast(rows)."
+        )
     if not np.isfinite(forecast.samples).all():
-        raise BayeslawError("some draws of this forecast are not finite; it cannot be registered.")
+        raise BayeslawError(
+            "some draws of this forecast are not finite; it cannot be registered."
+        )
     content = _content(forecast, draws)
     sha256, parts = digest(content), _parts(content)
-    document = {"format": FORMAT, "schema": SCHEMA, "sha256": sha256, "forecast": content}
+    document = {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "sha256": sha256,
+        "forecast": content,
+    }
     document |= {"parts": parts, "results": [], "results_sha256": digest([])}
     try:
         write_json(document, path, new=True)
@@ -177,18 +196,28 @@ class Verification(Showing):
     @property
     def missing(self) -> tuple[int, ...]:
         """Rows of the forecast without a measured loss, counted from 0."""
-        return tuple(int(row) for row in self.frame.loc[self.frame["loss"].isna(), "row"])
+        return tuple(
+            int(row) for row in self.frame.loc[self.frame["loss"].isna(), "row"]
+        )
 
     def shown(self) -> Shown:
         """The registered rows that are measured beside their losses, and their scores."""
         registered, frame = self.forecast, self.frame
-        done, measured = frame[frame["loss"].notna()], len(self.frame) - len(self.missing)
+        done, measured = (
+            frame[frame["loss"].notna()],
+            len(self.frame) - len(self.missing),
+        )
         synthetic = bool(registered["synthetic"])
         blocks: list[Block] = [Note(SYNTHETIC, "synthetic")] * synthetic
-        blocks += [f"SHA-256 {self.sha256}", Note("unchanged since it was registered", "ok")]
+        blocks += [
+            f"SHA-256 {self.sha256}",
+            Note("unchanged since it was registered", "ok"),
+        ]
         for label, fit in registered["fits"].items():
             about = fit["training"]
-            words = f"{label}: fitted to {about['rows']} rows of {about['name']}, SHA-256 "
+            words = (
+                f"{label}: fitted to {about['rows']} rows of {about['name']}, SHA-256 "
+            )
             blocks.append(f"{words}{about['sha256'][:12]}...")
         if registered["failures"]:
             words = f"NOT CONVERGED when it was registered: {'; '.join(registered['failures'])}."
@@ -209,20 +238,34 @@ class Verification(Showing):
             "scores": self.scores.to_dict() if measured else None,
             "results": list(self.results),
         }
-        title = f"{registered['law']}: {len(frame)} rows registered {registered['date']}"
+        title = (
+            f"{registered['law']}: {len(frame)} rows registered {registered['date']}"
+        )
         if not measured:
             past = len(self.results)
-            blocks.append(f"{past} result{'s' * (past != 1)} in the file; no losses to score.")
+            blocks.append(
+                f"{past} result{'s' * (past != 1)} in the file; no losses to score."
+            )
             return Shown(title, blocks, document)
         missing = frame["loss"].isna().reset_index(drop=True)
         words = f"; missing: {row_numbers(missing)}" if self.missing else ""
         blocks.append(f"{measured} of {len(frame)} rows are measured{words}.")
-        used = dict.fromkeys(n for fit in registered["fits"].values() for n in fit["covariates"])
-        columns = ["row", *(name for name in dict.fromkeys((*COVARIATES, *used)) if name in used)]
+        used = dict.fromkeys(
+            n for fit in registered["fits"].values() for n in fit["covariates"]
+        )
+        columns = [
+            "row",
+            *(name for name in dict.fromkeys((*COVARIATES, *used)) if name in used),
+        ]
         blocks.append(band_table(done, columns, BAND_LEVELS[::2]))
-        blocks += [inside_words(done, BAND_LEVELS[::2]), *shown_scores(self.scores).blocks]
+        blocks += [
+            inside_words(done, BAND_LEVELS[::2]),
+            *shown_scores(self.scores).blocks,
+        ]
         if not done["inside_90"].astype(bool).any():
-            doubt = bits_for_nats(done["loss"].to_numpy(float), done["median"].to_numpy(float))
+            doubt = bits_for_nats(
+                done["loss"].to_numpy(float), done["median"].to_numpy(float)
+            )
             blocks += [Note(doubt, "caution")] if doubt else []
         if "draws" not in registered:
             note = "No CRPS: the forecast was registered without draws."
@@ -269,21 +312,31 @@ def verify(
             "or its hash was replaced with it."
         )
     if not 0 <= tolerance < 1:
-        raise BayeslawError(f"tolerance={tolerance:g}: give a relative difference, such as 0.001.")
+        raise BayeslawError(
+            f"tolerance={tolerance:g}: give a relative difference, such as 0.001."
+        )
     frame = pd.DataFrame(registered["rows"])
     loss, row_of = np.full(len(frame), np.nan), np.array([], int)
     if measured is not None:
-        measured = measured if isinstance(measured, LossTable) else from_frame(measured, "measured")
+        measured = (
+            measured
+            if isinstance(measured, LossTable)
+            else from_frame(measured, "measured")
+        )
         row_of = _rows_of(registered, measured, tolerance)
         loss[row_of[row_of >= 0]] = measured.loss[row_of >= 0]
     frame = frame.assign(loss=loss, error=frame["median"] / loss - 1)
     frame = pd.concat([frame, inside(frame, BAND_LEVELS)], axis=1)
     extra = tuple(np.flatnonzero(row_of < 0).tolist())
     scores, results = _scores(registered, frame), document["results"]
-    verified = Verification(document["sha256"], registered, frame, scores, extra, results)
+    verified = Verification(
+        document["sha256"], registered, frame, scores, extra, results
+    )
     if measured is None:
         return verified
-    losses = frame.loc[frame["loss"].notna(), ["row", "loss", "error"]].to_dict("records")
+    losses = frame.loc[frame["loss"].notna(), ["row", "loss", "error"]].to_dict(
+        "records"
+    )
     result = {
         "date": _now(),
         "bayeslaw": version("bayeslaw"),
@@ -296,9 +349,15 @@ def verify(
         "losses": jsonable(losses),
     }
     with held(path):
-        document = _read(path)  # another verification may have ended since the file was read
+        document = _read(
+            path
+        )  # another verification may have ended since the file was read
         results = [*document["results"], result]
-        added = {"schema": SCHEMA, "results": results, "results_sha256": digest(results)}
+        added = {
+            "schema": SCHEMA,
+            "results": results,
+            "results_sha256": digest(results),
+        }
         write_json(document | added, path)
     return replace(verified, results=results)
 
@@ -306,7 +365,9 @@ def verify(
 def _read(path: str | Path) -> Document:
     """The document of a registered forecast; `FileError` names the parts that were edited."""
     try:
-        document = cast("Document", read_json(path, FORMAT, SCHEMA, "a registered forecast"))
+        document = cast(
+            "Document", read_json(path, FORMAT, SCHEMA, "a registered forecast")
+        )
         sha256, written = digest(document["forecast"]), document["sha256"]
         if sha256 != written:
             now, then = _parts(document["forecast"]), document["parts"]
@@ -321,7 +382,10 @@ def _read(path: str | Path) -> Document:
         # With that hash, but not as `register` writes it: made by another program.
         _check_content(document["forecast"])
         results = document["results"]
-        if not (isinstance(results, list) and all(isinstance(each, dict) for each in results)):
+        if not (
+            isinstance(results, list)
+            and all(isinstance(each, dict) for each in results)
+        ):
             raise TypeError("its results are not a list of objects")  # noqa: TRY301
         if document["schema"] > 1 and digest(results) != document["results_sha256"]:
             raise FileError(
@@ -355,16 +419,24 @@ def _check_content(content: Mapping[str, Any]) -> None:
 
     for name in ("date", "law"):
         need(isinstance(content[name], str), f"its {name} is no text")
-    need(isinstance(content["synthetic"], bool), "its 'synthetic' is neither true nor false")
+    need(
+        isinstance(content["synthetic"], bool),
+        "its 'synthetic' is neither true nor false",
+    )
     need(isinstance(content["losses_known"], int), "its 'losses_known' is no number")
     for name in ("failures", "match"):
         need(texts(content[name]), f"its {name!r} is no list of texts")
     need(isinstance(content["fits"], dict), "its fits are no object")
     for label, fit in content["fits"].items():
         about = fit["training"]
-        need(texts(fit["covariates"]), f"the covariates of {label} are no list of texts")
+        need(
+            texts(fit["covariates"]), f"the covariates of {label} are no list of texts"
+        )
         known = isinstance(about["name"], str) and isinstance(about["sha256"], str)
-        need(known and isinstance(about["rows"], int), f"the training table of {label} is none")
+        need(
+            known and isinstance(about["rows"], int),
+            f"the training table of {label} is none",
+        )
     rows, match = content["rows"], content["match"]
     need(isinstance(rows, list) and len(rows) > 0, "it has no rows")
     losses = ["median", *(end for level in BAND_LEVELS for end in band_columns(level))]
@@ -378,28 +450,41 @@ def _check_content(content: Mapping[str, Any]) -> None:
             need(single and number, f"{name!r} of row {i} is no value of that column")
     if "draws" in content:
         draws = content["draws"]
-        need(isinstance(draws, list) and len(draws) == len(rows), "it has draws of other rows")
+        need(
+            isinstance(draws, list) and len(draws) == len(rows),
+            "it has draws of other rows",
+        )
         for i, drawn in enumerate(draws):
-            need(len(drawn) == len(draws[0]) > 0, f"row {i} has another number of draws")
+            need(
+                len(drawn) == len(draws[0]) > 0, f"row {i} has another number of draws"
+            )
             need(all(map(positive, drawn)), f"a draw of row {i} is no loss")
 
 
 def _parts(content: Mapping[str, Any]) -> dict[str, str]:
     """Short hashes of the parts of a forecast, to name those that were edited."""
-    parts = {name: content[name] for name in content if name not in ("fits", "rows", "draws")}
+    parts = {
+        name: content[name] for name in content if name not in ("fits", "rows", "draws")
+    }
     for label, fit in content["fits"].items():
         parts |= {f"{name} of {label}": value for name, value in fit.items()}
     parts |= {f"row {row.get('row')}": row for row in content["rows"]}
-    parts |= {f"draws of row {i}": drawn for i, drawn in enumerate(content.get("draws", ()))}
+    parts |= {
+        f"draws of row {i}": drawn for i, drawn in enumerate(content.get("draws", ()))
+    }
     return {name: digest(value)[:12] for name, value in parts.items()}
 
 
 def check_new(path: str | Path, draws: int) -> None:
     """Raise `BayeslawError` if a forecast with so many draws cannot be registered at `path`."""
     if Path(path).exists():
-        raise FileError(f"{path}: exists; a registered forecast is never replaced. Choose a name.")
+        raise FileError(
+            f"{path}: exists; a registered forecast is never replaced. Choose a name."
+        )
     if draws < 0 or 0 < draws < FEWEST_DRAWS:
-        raise BayeslawError(f"draws={draws}: store none, or at least {FEWEST_DRAWS} for the CRPS.")
+        raise BayeslawError(
+            f"draws={draws}: store none, or at least {FEWEST_DRAWS} for the CRPS."
+        )
 
 
 def _now() -> str:
@@ -422,7 +507,9 @@ def _content(forecast: Forecast, draws: int) -> RegisteredForecast:
             "loss could be of either; drop all but one, or add a column 'run'."
         )
     ends = [column for level in BAND_LEVELS for column in band_columns(level)]
-    bands = frame[match].join(forecast.to_frame(BAND_LEVELS)[["position", "median", *ends]])
+    bands = frame[match].join(
+        forecast.to_frame(BAND_LEVELS)[["position", "median", *ends]]
+    )
     content: RegisteredForecast = {
         "date": _now(),
         "bayeslaw": version("bayeslaw"),
@@ -434,7 +521,9 @@ def _content(forecast: Forecast, draws: int) -> RegisteredForecast:
         "losses_known": int(frame["loss"].notna().sum()) if "loss" in frame else 0,
         "units": "nats per token",
         "match": match,
-        "rows": [{"row": i} | jsonable(row) for i, row in enumerate(bands.to_dict("records"))],
+        "rows": [
+            {"row": i} | jsonable(row) for i, row in enumerate(bands.to_dict("records"))
+        ],
     }
     if draws:
         samples = forecast.samples
@@ -448,7 +537,9 @@ def _matched_columns(forecast: Forecast) -> list[str]:
     names = [*COVARIATES, *forecast.columns, UNIQUE, ANNEALED, RATE_COLUMN]
     if any(fit.law.step(Departure) for fit in forecast.fits.values()):
         names += BASE_LOSSES
-    return [c for c in dict.fromkeys((*names, *forecast.labels)) if c in forecast.stated]
+    return [
+        c for c in dict.fromkeys((*names, *forecast.labels)) if c in forecast.stated
+    ]
 
 
 def _about_fit(fit: FittedLaw) -> dict[str, Any]:
@@ -465,7 +556,9 @@ def _about_fit(fit: FittedLaw) -> dict[str, Any]:
     }
 
 
-def _rows_of(registered: RegisteredForecast, table: LossTable, tolerance: float) -> Ints:
+def _rows_of(
+    registered: RegisteredForecast, table: LossTable, tolerance: float
+) -> Ints:
     """Row of the forecast that each measured row belongs to, -1 for none; shape (measured,)."""
     planned = pd.DataFrame(registered["rows"])
     optional = [c for c in OPTIONAL if c in table.frame or c in planned]
@@ -510,8 +603,12 @@ def _scores(registered: RegisteredForecast, frame: pd.DataFrame) -> pd.Series:
     rows, scores = frame[measured], {}
     if measured.any():
         truth = np.log(rows["loss"].to_numpy(float))
-        bands = {p: np.log(rows[band_columns(p)].to_numpy(float).T) for p in BAND_LEVELS}
-        scores = point_scores(rows["median"].to_numpy(float), rows["loss"].to_numpy(float))
+        bands = {
+            p: np.log(rows[band_columns(p)].to_numpy(float).T) for p in BAND_LEVELS
+        }
+        scores = point_scores(
+            rows["median"].to_numpy(float), rows["loss"].to_numpy(float)
+        )
         scores |= interval_scores(bands, truth)
         if "draws" in registered:
             samples = np.log(np.array(registered["draws"], float)[measured].T)

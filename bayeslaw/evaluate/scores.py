@@ -38,7 +38,14 @@ from bayeslaw.tables.table import LossTable, require_table, subset
 from bayeslaw.tables.validation import label_texts
 
 POINT_SCORES = ("huber_log", "rmse_log", "mae_rel", "mape_clip", "intercept", "slope")
-BAND_SCORES = ("coverage_50", "coverage_80", "coverage_90", "width_90", "crps", "winkler_90")
+BAND_SCORES = (
+    "coverage_50",
+    "coverage_80",
+    "coverage_90",
+    "width_90",
+    "crps",
+    "winkler_90",
+)
 LESS_READ = ("huber_log", "mape_clip", "intercept", "slope")
 """Scores of the paper that tables leave out; a document has them."""
 LEAST_DENOMINATOR = 1e-8
@@ -51,7 +58,10 @@ ORACLE = "dcpt"
 
 
 def score(
-    prediction: PointFit | Posterior | Pool | Forecast, table: LossTable, *, seed: int = 0
+    prediction: PointFit | Posterior | Pool | Forecast,
+    table: LossTable,
+    *,
+    seed: int = 0,
 ) -> pd.Series:
     """Score a fit or a forecast on measured losses.
 
@@ -97,7 +107,10 @@ def score(
 
 
 def scored(
-    prediction: PointFit | Posterior | Pool | Forecast, table: LossTable, *, seed: int = 0
+    prediction: PointFit | Posterior | Pool | Forecast,
+    table: LossTable,
+    *,
+    seed: int = 0,
 ) -> tuple[pd.Series, str]:
     """`score`, and in words which rows were fitted, so that they are not scored."""
     require_table(table)
@@ -113,7 +126,9 @@ def scored(
             posterior = with_draws(prediction, "score").accepted(beyond_evidence=True)
             prediction = posterior.forecast(table, seed=seed)
         columns = (*prediction.columns, *prediction.labels)
-        check_same_rows(prediction.stated, table.frame, ("the forecast", table.name), columns)
+        check_same_rows(
+            prediction.stated, table.frame, ("the forecast", table.name), columns
+        )
         point, samples = prediction.median, np.log(prediction.samples)
         for fit_of_forecast in prediction.fits.values():
             fitted = fitted_rows(table.frame, fit_of_forecast.table.frame)
@@ -135,7 +150,9 @@ def point_scores(predicted: Floats, loss: Floats) -> dict[str, float]:
     r, error = x - y, np.abs(predicted - loss)
     spread = x - x.mean()
     square = float(spread @ spread)
-    slope = float(spread @ y / square) if square > 0 else np.nan  # of one prediction there is none
+    slope = (
+        float(spread @ y / square) if square > 0 else np.nan
+    )  # of one prediction there is none
     return {
         "huber_log": float(huber(DELTA, r).mean()),
         "rmse_log": float(np.sqrt(np.mean(r**2))),
@@ -250,13 +267,17 @@ def compare(
     check_names(settings, FitSettings.__annotations__)
     if method == "huber" and (unused := sorted({*settings} - {"delta"})):
         name = unused[0]
-        raise FitError(f"method='huber' does not use {name}; drop it or use method='nuts'.")
+        raise FitError(
+            f"method='huber' does not use {name}; drop it or use method='nuts'."
+        )
     delta = settings.get("delta", DELTA)
     parts = _domains(table, "target")
     parts += [] if source is None else _domains(source, "source")
     names = [name for name, _ in parts]
     if len(set(names)) < len(names):
-        raise TableError(f"{table.name} and the source have a domain in common: {names[-1]}.")
+        raise TableError(
+            f"{table.name} and the source have a domain in common: {names[-1]}."
+        )
     chosen = [load_law(law) for law in laws]
     splits = [
         (domain, losses.split(train, test, anchors), losses.split(train, test))
@@ -274,7 +295,9 @@ def compare(
             jobs.append((load_law(ORACLE), evaluated, evaluated, f"{ORACLE} (oracle)"))
         for law, used, rest, _ in jobs:  # before the first fit
             law.for_rows(used.frame, used.name).at_held(rest.frame, rest.name)
-        for law, used, rest, label in each(jobs, "comparing laws", settings.get("progress")):
+        for law, used, rest, label in each(
+            jobs, "comparing laws", settings.get("progress")
+        ):
             if method == "nuts":
                 drawn = fit(law, used, seed=seed, **settings)
                 accepted = drawn.accepted(unconverged=unconverged)
@@ -283,7 +306,9 @@ def compare(
                 words = "; ".join(drawn.convergence.failures)
             else:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", FitWarning)  # reported in the column `note`
+                    warnings.simplefilter(
+                        "ignore", FitWarning
+                    )  # reported in the column `note`
                     point = fit_huber(law, used, delta=delta, bounds=bounds, seed=seed)
                 scores, words = scored(point, rest)[0], note(point, rest)
             row = scores.to_dict() | {"domain": domain, "law": label, "rows": len(used)}
@@ -322,9 +347,17 @@ def shown_comparison(scores: pd.DataFrame) -> Shown:
         if scores[list(columns)].notna().any(axis=None):
             names = {c: c.replace("_", "\n") for c in (*columns, *counts)}
             formats: dict[str, Format] = {names[c]: digits for c in columns}
-            frame = scores[list(names)].rename(columns=names).rename_axis(index={"domain": ""})
+            frame = (
+                scores[list(names)]
+                .rename(columns=names)
+                .rename_axis(index={"domain": ""})
+            )
             blocks.append(Table(frame, "", formats))
-    notes = [f"{row_name(law)}: {row['note']}" for law, row in scores.iterrows() if row["note"]]
+    notes = [
+        f"{row_name(law)}: {row['note']}"
+        for law, row in scores.iterrows()
+        if row["note"]
+    ]
     blocks += [Note(f"Note: {text}", "caution") for text in notes]
     document = {"laws": scores.reset_index().to_dict("records")}
     return Shown("Laws compared", blocks, document)
@@ -353,4 +386,6 @@ def _domains(table: LossTable, otherwise: str) -> list[tuple[str, LossTable]]:
     if "domain" not in table.frame:
         return [(otherwise, table)]
     domains = label_texts(table.frame["domain"]).fillna(otherwise)
-    return [(name, subset(table, (domains == name).to_numpy())) for name in domains.unique()]
+    return [
+        (name, subset(table, (domains == name).to_numpy())) for name in domains.unique()
+    ]

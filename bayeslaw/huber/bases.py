@@ -30,10 +30,14 @@ def base_table(frame: pd.DataFrame, baselines: pd.DataFrame, name: str) -> pd.Da
             f"{name}: {row_numbers(lacking)} have no start_loss or base_loss; add the losses of "
             "their bases as rows with tokens = 0, on both domains."
         )
-    frames = [f[[c for c in ("base", *BASE_COLUMNS) if c in f]] for f in (baselines, frame)]
+    frames = [
+        f[[c for c in ("base", *BASE_COLUMNS) if c in f]] for f in (baselines, frame)
+    ]
     rows = pd.concat([f for f in frames if {*BASE_COLUMNS} <= {*f}], ignore_index=True)
     return (
-        rows.dropna(subset=list(BASE_LOSSES)).drop_duplicates(BASE_COLUMNS).reset_index(drop=True)
+        rows.dropna(subset=list(BASE_LOSSES))
+        .drop_duplicates(BASE_COLUMNS)
+        .reset_index(drop=True)
     )
 
 
@@ -46,7 +50,9 @@ def fit_bases(bases: pd.DataFrame, name: str) -> Bases:
     free = max(len(bases) - len(chinchilla.parameters), 1)
     parameters, errors, residuals = {}, {}, []
     for column in BASE_LOSSES:
-        frame = total_tokens(bases).assign(loss=bases[column], run=np.arange(len(bases)))
+        frame = total_tokens(bases).assign(
+            loss=bases[column], run=np.arange(len(bases))
+        )
         rows = from_frame(frame, f"bases of {name}", loss_unit="nats")
         objective = Objective(chinchilla, rows, BASES_DELTA)
         best = minimum(objective)
@@ -54,18 +60,26 @@ def fit_bases(bases: pd.DataFrame, name: str) -> Bases:
         residuals.append(-objective.residuals(best[None])[0])
         slopes = log_slopes(chinchilla, parameters[column], frame)
         variance = (residuals[-1] ** 2).sum() / free
-        errors[column] = _rows(variance * np.linalg.pinv(slopes @ slopes.T, hermitian=True))
+        errors[column] = _rows(
+            variance * np.linalg.pinv(slopes @ slopes.T, hermitian=True)
+        )
     spread = _rows(np.array(residuals) @ np.array(residuals).T / free)
     return Bases(_known(bases, name), chinchilla, parameters, spread, errors)
 
 
-def _known(bases: pd.DataFrame, name: str) -> dict[str, tuple[float, float, float, float]]:
+def _known(
+    bases: pd.DataFrame, name: str
+) -> dict[str, tuple[float, float, float, float]]:
     """N, P and both losses of the bases that have labels."""
     if "base" not in bases:
         return {}
-    numbers = bases.set_index(label_texts(bases["base"]))[["params", "ptpp", *BASE_LOSSES]]
+    numbers = bases.set_index(label_texts(bases["base"]))[
+        ["params", "ptpp", *BASE_LOSSES]
+    ]
     numbers = numbers[numbers.index.notna()].astype(float)
-    differ = ~np.isclose(numbers, numbers.groupby(level=0).transform("first"), 1e-6, 0).all(1)
+    differ = ~np.isclose(
+        numbers, numbers.groupby(level=0).transform("first"), 1e-6, 0
+    ).all(1)
     if differ.any():
         raise TableError(
             f"{name}: base {numbers.index[differ][0]} has several params, ptpp, start_loss or "

@@ -64,7 +64,9 @@ class Objective:
     losses less their mean `log_scale`.
     """
 
-    def __init__(self, law: Law, table: LossTable, delta: float, bounds: Bounds = "prior") -> None:
+    def __init__(
+        self, law: Law, table: LossTable, delta: float, bounds: Bounds = "prior"
+    ) -> None:
         self.law, self.table, self.delta, self.bounds = law, table, delta, bounds
         self.x = law.covariates(table)
         self.at = law.reference_point(table)
@@ -76,9 +78,13 @@ class Objective:
         self.linear = 1 + len(law.coefficients)
         rows = [law.by_symbol[name] for name in self.names]
         self.typical = np.array([row.typical for row in rows[self.linear :]])
-        ends = [(row.published if bounds == "paper" else None) or row.bounds for row in rows]
+        ends = [
+            (row.published if bounds == "paper" else None) or row.bounds for row in rows
+        ]
         low, high = np.array(ends).T
-        self.stated: Floats = np.array(ends)[self.linear :].T  # least and most of the exponents
+        self.stated: Floats = np.array(ends)[
+            self.linear :
+        ].T  # least and most of the exponents
         stated = np.isfinite(self.stated).all(0)
         cap = np.r_[
             np.full(self.linear, np.inf),
@@ -123,7 +129,9 @@ class Objective:
         loss = np.exp(residuals + self.observed)[:, None]
         return self.design(points, self.names) / loss
 
-    def gradient(self, points: Floats, residuals: Floats) -> tuple[Floats, Floats, Floats]:
+    def gradient(
+        self, points: Floats, residuals: Floats
+    ) -> tuple[Floats, Floats, Floats]:
         """Gradient of the objective, with the Jacobian and the weights that it is made of."""
         jacobian, weights = self.jacobian(points, residuals), self.weights(residuals)
         return (jacobian @ (weights * residuals)[..., None])[..., 0], jacobian, weights
@@ -136,7 +144,9 @@ class Objective:
         near = rtol * np.maximum(1, np.abs(point))
         at_low, at_high = point - self.low <= near, self.high - point <= near
         bound = np.where(at_low, self.low, self.high)
-        return {self.names[i]: float(bound[i]) for i in np.flatnonzero(at_low | at_high)}
+        return {
+            self.names[i]: float(bound[i]) for i in np.flatnonzero(at_low | at_high)
+        }
 
     def paper(self, point: Floats) -> dict[str, float]:
         p = self.law.rescale(self.amounts(point), self.at)
@@ -178,7 +188,9 @@ def screened_starts(objective: Objective, count: int, seed: int) -> Floats:
     )
     points = np.hstack([np.ones((count, linear)), exponents])
     points[:, :linear] = linear_fit(objective, points)
-    return points[np.argsort(objective.value(objective.residuals(points)), kind="stable")]
+    return points[
+        np.argsort(objective.value(objective.residuals(points)), kind="stable")
+    ]
 
 
 def linear_fit(objective: Objective, points: Floats) -> Floats:
@@ -208,7 +220,9 @@ def linear_fit(objective: Objective, points: Floats) -> Floats:
     return fitted
 
 
-def polish_best(objective: Objective, points: Floats, keep: int) -> tuple[Floats, Floats, Floats]:
+def polish_best(
+    objective: Objective, points: Floats, keep: int
+) -> tuple[Floats, Floats, Floats]:
     """Polish the best `keep` of some starts: points, their values, and `ends`.
 
     `ends` are where each start was when it first agreed with the best, or ended; `points` have the
@@ -226,14 +240,22 @@ def polish_best(objective: Objective, points: Floats, keep: int) -> tuple[Floats
         same[best] = False
         agreed |= same
         # Starts that agree would all end at the same value, so only the best continues.
-        points[same], values[same], moving[same] = points[best], values[best], moving[best]
-        active = np.flatnonzero(moving & ~same & (values <= (1 + NEAR_BEST) * values[best]))
+        points[same], values[same], moving[same] = (
+            points[best],
+            values[best],
+            moving[best],
+        )
+        active = np.flatnonzero(
+            moving & ~same & (values <= (1 + NEAR_BEST) * values[best])
+        )
         before, least = points[active], values[best]
         points[active], values[active], moving[active] = polish(
             objective, points[active], ROUND_STEPS, exact=True
         )
         for row, origin in zip(active, before, strict=True):
-            points[row], values[row] = extrapolated(objective, origin, points[row], values[row])
+            points[row], values[row] = extrapolated(
+                objective, origin, points[row], values[row]
+            )
         ends[~agreed] = points[~agreed]
         if values.min() > (1 - GAIN) * least:
             break
@@ -314,7 +336,9 @@ def polish(
         if exact:
             fixed = (at == low) & (gradient > 0) | (at == high) & (gradient < 0)
             matrix = _hessian(objective, at, scale, fixed)
-        matrix += np.eye(at.shape[1]) * ((damping[active, None] + 1e-15) * scale)[:, None]
+        matrix += (
+            np.eye(at.shape[1]) * ((damping[active, None] + 1e-15) * scale)[:, None]
+        )
         moved = at + bounded_steps(matrix, gradient, low - at, high - at)
         trial, r = refit_linear(objective, np.clip(moved, low, high))
         reached = objective.value(r)
@@ -343,7 +367,9 @@ def refit_linear(objective: Objective, points: Floats) -> tuple[Floats, Floats]:
         jacobian = objective.design(points, objective.names[:linear]) / loss
         weights = objective.weights(here)[:, None]
         # Of an amount that overflows no step is better: large numbers stand for infinite ones.
-        matrix = np.nan_to_num((jacobian * weights) @ jacobian.mT, posinf=HUGE, neginf=-HUGE)
+        matrix = np.nan_to_num(
+            (jacobian * weights) @ jacobian.mT, posinf=HUGE, neginf=-HUGE
+        )
         gradient = (jacobian @ (weights * here[:, None]).mT)[..., 0]
         gradient = np.nan_to_num(gradient, posinf=HUGE, neginf=-HUGE)
     scale = _floored(np.diagonal(matrix, axis1=-2, axis2=-1))
@@ -364,7 +390,9 @@ def _floored(scale: Floats) -> Floats:
     return np.where(most > LEAST_SCALE, np.maximum(scale, 1e-12 * most), 1.0)
 
 
-def _hessian(objective: Objective, points: Floats, scale: Floats, fixed: Bools) -> Floats:
+def _hessian(
+    objective: Objective, points: Floats, scale: Floats, fixed: Bools
+) -> Floats:
     """Second derivatives of the objective with their eigenvalues made positive.
 
     In units of ``1 / sqrt(scale)``, because parameters differ in scale by many orders of magnitude:
@@ -386,7 +414,9 @@ def _hessian(objective: Objective, points: Floats, scale: Floats, fixed: Bools) 
     return unit * ((vectors * np.abs(eigenvalues)[:, None]) @ vectors.mT)
 
 
-def bounded_steps(matrix: Floats, gradient: Floats, low: Floats, high: Floats) -> Floats:
+def bounded_steps(
+    matrix: Floats, gradient: Floats, low: Floats, high: Floats
+) -> Floats:
     """Newton steps of many quadratic functions at once that leave no bound ``low <= 0 <= high``.
 
     An active-set method: a coordinate that would leave its bounds is fixed at the bound, and the
@@ -395,7 +425,9 @@ def bounded_steps(matrix: Floats, gradient: Floats, low: Floats, high: Floats) -
     free = ~((low == 0) & (gradient > 0) | (high == 0) & (gradient < 0))
     unit, step = np.eye(gradient.shape[1]), np.zeros_like(gradient)
     for _ in range(4):
-        slope = free * (gradient + (matrix @ np.where(free, 0, step)[..., None])[..., 0])
+        slope = free * (
+            gradient + (matrix @ np.where(free, 0, step)[..., None])[..., 0]
+        )
         block = matrix * (free[:, :, None] & free[:, None, :]) + unit * ~free[:, None]
         solved = np.where(free, np.linalg.solve(block, -slope[..., None])[..., 0], step)
         step = np.clip(solved, low, high)

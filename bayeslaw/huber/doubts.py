@@ -68,7 +68,9 @@ def too_few(law: Law, table: LossTable, least: str) -> str:
     return f"{table.name}: {rows}; {law.name} needs at least {least}."
 
 
-def doubt(objective: Objective, point: Floats, table: LossTable, *, skewed: bool = False) -> None:
+def doubt(
+    objective: Objective, point: Floats, table: LossTable, *, skewed: bool = False
+) -> None:
     """Refuse accuracies, and warn of rows far out and of units, given the optimum of a fit."""
     law, said = objective.law, _of_columns(table)
     if (point[1 : objective.linear] <= LEAST_COUPLED).all():
@@ -79,7 +81,9 @@ def doubt(objective: Objective, point: Floats, table: LossTable, *, skewed: bool
                 f"{table.name}: {flat}, which does not fall as {' or '.join(law.columns)} grow and "
                 f"is at most 1: are these accuracies? Fit losses, or error rates: {errors}."
             )
-        said.append(f"{flat}: check the columns of losses and of {', '.join(law.columns)}.")
+        said.append(
+            f"{flat}: check the columns of losses and of {', '.join(law.columns)}."
+        )
     residuals = -objective.residuals(point[None])[0]
     if not skewed and len(table) > 2 * len(point):
         far = np.abs(_standardised(residuals, len(point))) > FARTHEST
@@ -141,12 +145,16 @@ def _runs(frame: pd.DataFrame) -> pd.Series:
         return pd.Series(np.arange(len(frame)), frame.index)
     labels = label_texts(frame["run"])
     alone = pd.Series(np.where(labels.isna(), np.arange(len(frame)), -1), frame.index)
-    columns = [c for c in ("params", "ptpp", "replay", "unique_tokens", "base") if c in frame]
+    columns = [
+        c for c in ("params", "ptpp", "replay", "unique_tokens", "base") if c in frame
+    ]
     keys = [labels.fillna(""), alone, *(frame[c] for c in columns)]
     return frame.groupby(keys, dropna=False, sort=False).ngroup()
 
 
-def _standardised(residuals: Floats, parameters: int, kept: Bools | None = None) -> Floats:
+def _standardised(
+    residuals: Floats, parameters: int, kept: Bools | None = None
+) -> Floats:
     """Residuals in robust standard deviations of those that are `kept`."""
     used = residuals if kept is None else residuals[kept]
     middle = np.median(used)
@@ -179,7 +187,9 @@ def _described(far: Bools, residuals: Floats, table: LossTable, law: str) -> str
     order = np.argsort(-np.abs(off))
     for i in order[:NAMED]:
         row = frame.iloc[i]
-        rows.append(f"{row['loss']:.4g} at N {count(row['params'])}, D {count(row['tokens'])}")
+        rows.append(
+            f"{row['loss']:.4g} at N {count(row['params'])}, D {count(row['tokens'])}"
+        )
         rows[-1] += f" ({off[i]:+.0f} %)"
     more = f" and {far.sum() - NAMED} more" if far.sum() > NAMED else ""
     parts, groups = [], []
@@ -187,10 +197,16 @@ def _described(far: Bools, residuals: Floats, table: LossTable, law: str) -> str
     for column, what in (("params", "size"), ("run", "run")):
         if column not in table.frame:
             continue
-        labels = table.frame[column] if column == "params" else label_texts(table.frame[column])
+        labels = (
+            table.frame[column]
+            if column == "params"
+            else label_texts(table.frame[column])
+        )
         # A group of one row is a row.
         of_group = rest.groupby(labels)
-        whole = labels[of_group.transform("all") & (of_group.transform("size") > 1)].unique()
+        whole = labels[
+            of_group.transform("all") & (of_group.transform("size") > 1)
+        ].unique()
         if 0 < len(whole) < labels.nunique():
             names = [count(n) if column == "params" else str(n) for n in whole]
             groups.append(f"all rows of {what} {', '.join(names)}")
@@ -202,7 +218,9 @@ def _described(far: Bools, residuals: Floats, table: LossTable, law: str) -> str
     query = " and ".join(parts)
     said = f"; {' and '.join(groups)}" if groups else ""
     skewed = argument("likelihood", "skewed")
-    other = f", or give {skewed} if these runs are badly tuned" if (off > 0).all() else ""
+    other = (
+        f", or give {skewed} if these runs are badly tuned" if (off > 0).all() else ""
+    )
     return (
         f"{far.sum()} of {len(far)} rows lie far from a Huber fit of {law}: losses "
         f"{', '.join(rows)}{more}{said}. With them a posterior may not converge: leave them out "

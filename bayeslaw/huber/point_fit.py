@@ -166,7 +166,11 @@ class PointFit(Showing, BaseFit):
         known = [{**self.law.to_reference(p, self.at), **p} for p in self._known]
         names = dict.fromkeys([*self.law.parameters, *self.law.coordinates])
         values = pd.DataFrame(known, columns=list(names), dtype=float)
-        ends = {"value": values.iloc[0], "lowest": values.min(), "highest": values.max()}
+        ends = {
+            "value": values.iloc[0],
+            "lowest": values.min(),
+            "highest": values.max(),
+        }
         return pd.DataFrame(ends).rename_axis("name")
 
     def reference(self) -> dict[str, float]:
@@ -181,19 +185,33 @@ class PointFit(Showing, BaseFit):
         words = f"mean Huber loss {self.objective:.6g} (delta {self.delta:g}); "
         words += f"{agreeing} of {self.polished} starts agree"
         if any(row.published for row in self.law.by_symbol.values()):
-            words += f"; bounds of the {'priors' if self.bounds == 'prior' else self.bounds}"
+            words += (
+                f"; bounds of the {'priors' if self.bounds == 'prior' else self.bounds}"
+            )
         blocks: list[Block] = [*shown.blocks, words, self.law.units(self.at)]
         if self.at_bounds:
             hit = ", ".join(f"{n} = {v:g}" for n, v in self.at_bounds.items())
-            blocks.append(Note(f"On a bound: {hit}; the optimum is not interior.", "refuse"))
-        optimum = ("objective", "delta", "bounds", "starts", "polished", "agreeing", "interior")
+            blocks.append(
+                Note(f"On a bound: {hit}; the optimum is not interior.", "refuse")
+            )
+        optimum = (
+            "objective",
+            "delta",
+            "bounds",
+            "starts",
+            "polished",
+            "agreeing",
+            "interior",
+        )
         document = {name: getattr(self, name) for name in (*optimum, "at_bounds")}
         return replace(shown, blocks=blocks).adding(**document)
 
     def shown(self) -> Shown:
         """The heading, and the parameters in both coordinates."""
         summary, names = self.summary(), self.law.parameters
-        sides = ["formula" if name in names else "reference point" for name in summary.index]
+        sides = [
+            "formula" if name in names else "reference point" for name in summary.index
+        ]
         values = summary[["value"]].set_index([sides, summary.index])
         values.index.names = ["", ""]
         blocks: list[Block] = [Table(values)]
@@ -227,7 +245,9 @@ def shown_points(frame: pd.DataFrame, covariates: Sequence[str]) -> Shown:
     """
     known = dict.fromkeys((*COVARIATES, *covariates, UNIQUE, RATE_COLUMN))
     names = [c for c in known if c in frame]
-    columns = {c: frame[c] for c in (*names, *["loss"] * ("loss" in frame), "prediction")}
+    columns = {
+        c: frame[c] for c in (*names, *["loss"] * ("loss" in frame), "prediction")
+    }
     if "loss" in frame:
         columns["error"] = 100 * (frame["prediction"] / frame["loss"] - 1)
     low, high = (frame[c].map("{:.4f}".format) for c in ("lowest", "highest"))
@@ -235,7 +255,9 @@ def shown_points(frame: pd.DataFrame, covariates: Sequence[str]) -> Shown:
         columns["range"] = (low + "–" + high).where(~frame["unique"], "")
     formats: dict[str, Format] = dict.fromkeys(names, count)
     formats |= {"loss": ".4f", "prediction": ".4f", "error": "{:+.1f} %".format}
-    blocks: list[Block] = [Table(pd.DataFrame(columns).reset_index(drop=True), "", formats)]
+    blocks: list[Block] = [
+        Table(pd.DataFrame(columns).reset_index(drop=True), "", formats)
+    ]
     if not frame["unique"].all():
         spread = 100 * (frame["highest"] / frame["lowest"] - 1)
         words = (
@@ -243,4 +265,8 @@ def shown_points(frame: pd.DataFrame, covariates: Sequence[str]) -> Shown:
             f"{spread.mean():.2g} % on average over these rows, by {spread.max():.2g} % at most."
         )
         blocks.append(Note(words, "refuse"))
-    return Shown("Forecast: point fit, nats per token", blocks, {"rows": frame.to_dict("records")})
+    return Shown(
+        "Forecast: point fit, nats per token",
+        blocks,
+        {"rows": frame.to_dict("records")},
+    )

@@ -46,7 +46,9 @@ class Convergence:
     bfmi: float  # smallest energy Bayesian fraction of missing information over chains
     slow: tuple[str, ...] = ()  # other parameters that fail the limits
     transitions: int = 0  # after tuning, of all chains
-    scale_error: float = 0.0  # largest Monte Carlo error of the mean of a scale, over the scale
+    scale_error: float = (
+        0.0  # largest Monte Carlo error of the mean of a scale, over the scale
+    )
 
     def __str__(self) -> str:
         if not self.ok:
@@ -61,7 +63,11 @@ class Convergence:
         else:
             line = f"usable, from few independent draws: {line}. {self.cost}"
         slow = ", ".join(self.slow)
-        return f"{line}. Not converged by themselves, so not to be read: {slow}" if slow else line
+        return (
+            f"{line}. Not converged by themselves, so not to be read: {slow}"
+            if slow
+            else line
+        )
 
     @property
     def diverging(self) -> bool:
@@ -85,14 +91,18 @@ class Convergence:
         """Why more draws are made if there is time, in words; all failures are among them."""
         return self._beyond(MAX_RHAT, MIN_ESS, MAX_SCALE_ERROR)
 
-    def _beyond(self, max_rhat: float, min_ess: int, max_error: float) -> tuple[str, ...]:
+    def _beyond(
+        self, max_rhat: float, min_ess: int, max_error: float
+    ) -> tuple[str, ...]:
         """What fails the limits, of which those of log losses and scales are given."""
         error = f"{-_down(-100 * self.scale_error, 1):.1f} % > {100 * max_error:.0f} %"
         # NaN is within no limit, so a chain that does not move fails.
         passed = {
             f"R-hat {_up(self.rhat):.3f} > {max_rhat}": self.rhat <= max_rhat,
-            f"bulk ESS {_down(self.ess_bulk, 0):.0f} < {min_ess}": self.ess_bulk >= min_ess,
-            f"tail ESS {_down(self.ess_tail, 0):.0f} < {min_ess}": self.ess_tail >= min_ess,
+            f"bulk ESS {_down(self.ess_bulk, 0):.0f} < {min_ess}": self.ess_bulk
+            >= min_ess,
+            f"tail ESS {_down(self.ess_tail, 0):.0f} < {min_ess}": self.ess_tail
+            >= min_ess,
             f"Monte Carlo error of scales {error}": self.scale_error <= max_error,
             f"{self.divergences} divergences": not self.diverging,
             f"E-BFMI {_down(self.bfmi, 2):.2f} < {MIN_BFMI}": self.bfmi >= MIN_BFMI,
@@ -104,7 +114,9 @@ class Convergence:
         """By how much forecasts of another seed would differ, in words."""
         ess = max(min(self.ess_bulk, self.ess_tail), 1.0)
         # Two fits have the errors of both.
-        median, end = (100 * error * math.sqrt(2 / ess) for error in (MEDIAN_ERROR, END_ERROR))
+        median, end = (
+            100 * error * math.sqrt(2 / ess) for error in (MEDIAN_ERROR, END_ERROR)
+        )
         return (
             f"With another seed, medians of forecasts would move by about {median:.0f} % of the "
             f"width of their 90 % bands, and ends of the bands by {end:.0f} %"
@@ -166,7 +178,9 @@ def diagnose(
     """Convergence of draws with dims (chain, draw)."""
     divergences, transitions = int(stats["diverging"].sum()), stats["diverging"].size
     used = losses if scales is None else losses.merge(scales)
-    stuck = any(bool((v.max("draw") == v.min("draw")).any()) for v in used.data_vars.values())
+    stuck = any(
+        bool((v.max("draw") == v.min("draw")).any()) for v in used.data_vars.values()
+    )
     if stuck or used.sizes["chain"] < 2 or used.sizes["draw"] < 4:
         return Convergence(math.nan, 0.0, 0.0, divergences, math.nan, (), transitions)
     measures = np.array(list(_measures(losses).values()))
@@ -176,7 +190,9 @@ def diagnose(
     bulk, tail = measures[:, 1:].min(0).tolist()
     rhat = float(measures[:, 0].max())
     error = 0.0 if scales is None else max(scale_errors(scales).values())
-    return Convergence(rhat, bulk, tail, divergences, float(bfmi.min()), slow, transitions, error)
+    return Convergence(
+        rhat, bulk, tail, divergences, float(bfmi.min()), slow, transitions, error
+    )
 
 
 def scale_errors(scales: xr.Dataset) -> dict[str, float]:
@@ -217,7 +233,10 @@ def _measures(draws: xr.Dataset) -> dict[str, tuple[float, float, float]]:
     import arviz_stats as azs
 
     draws = draws.map(resolved)
-    rhat, bulk, tail = azs.rhat(draws), *(azs.ess(draws, method=m) for m in ("bulk", "tail"))
+    rhat, bulk, tail = (
+        azs.rhat(draws),
+        *(azs.ess(draws, method=m) for m in ("bulk", "tail")),
+    )
     return {
         str(name): (
             float(rhat[name].values.max()),

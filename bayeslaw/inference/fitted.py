@@ -83,11 +83,15 @@ class FittedLaw(BaseFit):
         order = np.argsort(marks, axis=1, kind="stable")[:, : int((~marks[0]).sum())]
         draws = xr.DataArray(order, dims=("chain", "draw"))
         chains = xr.DataArray(np.arange(len(order)), dims="chain")
-        return replace(self, draws=self.draws.isel(chain=chains, draw=draws), stats=xr.Dataset())
+        return replace(
+            self, draws=self.draws.isel(chain=chains, draw=draws), stats=xr.Dataset()
+        )
 
     def values(self) -> dict[str, Floats]:
         """Draws of the coordinates and the noise, each (chains * draws, 1), chain by chain."""
-        return {str(n): v.values.reshape(-1, 1) for n, v in self.scalars.data_vars.items()}
+        return {
+            str(n): v.values.reshape(-1, 1) for n, v in self.scalars.data_vars.items()
+        }
 
     def steps(self) -> dict[str, Floats]:
         """Steps of the walks at the knots of the training rows, each (draws, 1, knots)."""
@@ -100,7 +104,9 @@ class FittedLaw(BaseFit):
         """Draws of the paper's parameters (E, A, alpha, ...), dims (chain, draw)."""
         q = {name: self.draws[name].values for name in self.law.coordinates}
         p = self.law.to_paper(q, self.at)
-        return xr.Dataset({n: (("chain", "draw"), v) for n, v in p.items()}, self.draws.coords)
+        return xr.Dataset(
+            {n: (("chain", "draw"), v) for n, v in p.items()}, self.draws.coords
+        )
 
     def losses(self, rows: Rows | pd.DataFrame, draws: Ints | None = None) -> Floats:
         """Noise-free loss per draw and row, nats per token, shape (draws, rows).
@@ -129,7 +135,10 @@ class FittedLaw(BaseFit):
             for name, values in self.covariates(rows).items()
         }
         # Those of bases that are not known have a value for each draw.
-        x = {name: values[kept] if values.ndim > 1 else values for name, values in x.items()}
+        x = {
+            name: values[kept] if values.ndim > 1 else values
+            for name, values in x.items()
+        }
         losses = np.empty((self.count if draws is None else len(draws), len(rows)))
         # Some draws at a time, since a law has a dozen arrays of the size of the losses at once.
         size = max(1, VALUES_AT_ONCE // max(1, len(rows)))

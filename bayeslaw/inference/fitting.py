@@ -155,7 +155,9 @@ def fit(
     >>> fit.forecast(bl.grid(params=1e10, tokens=8e9)).bands((0.9,))  # doctest: +SKIP
     """
     if member_laws(law) is not None:
-        raise LawError(f"{law!r} is several laws; their pool is bayeslaw.fit_pool(laws, table).")
+        raise LawError(
+            f"{law!r} is several laws; their pool is bayeslaw.fit_pool(laws, table)."
+        )
     chosen = make_settings(settings, seed)
     return _examined({"": specify(load_law(law), table, chosen)}, table, chosen)[""]
 
@@ -202,7 +204,9 @@ def fit_map(
     """
     if member_laws(law) is not None:
         raise FitError("a pool has no mode; fit its laws alone.")
-    make_settings({"priors": priors, "likelihood": likelihood, "delta": delta}, seed)  # checks them
+    make_settings(
+        {"priors": priors, "likelihood": likelihood, "delta": delta}, seed
+    )  # checks them
     law = for_table(load_law(law), table)
     spec = make_spec(law, priors=priors, likelihood=likelihood, delta=delta)
     # A Huber likelihood given as an object has a threshold of its own.
@@ -245,9 +249,15 @@ def fit_pool(
     if members is None:
         raise LawError(unknown("pool", str(laws), POOLS))
     if "priors" in settings:
-        raise FitError("laws of a pool have priors of their own; fit_pool takes no priors.")
+        raise FitError(
+            "laws of a pool have priors of their own; fit_pool takes no priors."
+        )
     chosen = make_settings(settings, seed)
-    name = laws if isinstance(laws, str) else " + ".join(Path(str(law)).stem for law in members)
+    name = (
+        laws
+        if isinstance(laws, str)
+        else " + ".join(Path(str(law)).stem for law in members)
+    )
     loaded = [load_law(law) for law in members]
     names = [law.name for law in loaded]
     if len({*names}) < len(names):
@@ -269,11 +279,15 @@ def _examined(
     for of, spec in specs.items():
         fits[of] = _sampled(data[of], table, settings)
         if words := overruled(fits[of], huber if spec is first else None):
-            warnings.warn(f"{spec.law.name} on {table.name}: {words}", FitWarning, stacklevel=3)
+            warnings.warn(
+                f"{spec.law.name} on {table.name}: {words}", FitWarning, stacklevel=3
+            )
     return fits
 
 
-def pymc_model(law: str | Path | Law, table: LossTable, **settings: Unpack[FitSettings]) -> Model:
+def pymc_model(
+    law: str | Path | Law, table: LossTable, **settings: Unpack[FitSettings]
+) -> Model:
     """The PyMC model that `fit` samples, without a fit.
 
     Its variables are the reference coordinates, the noise, ``{level}_z``, random effects over their
@@ -322,7 +336,9 @@ def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec
 def _spec_for(law: Law, table: LossTable, settings: Settings) -> Spec:
     """The spec of `specify`, of a law that has what the columns of the table call for."""
     frame = table.frame
-    repeated = law.step(Repetition) is not None and bool((epochs(frame) > MANY_EPOCHS).any())
+    repeated = law.step(Repetition) is not None and bool(
+        (epochs(frame) > MANY_EPOCHS).any()
+    )
     plain = law.without_discrepancy
     discrepancy = make_discrepancy(settings.discrepancy, plain, repeated=repeated)
     # Without a discrepancy, the law is taken as exact for every size.
@@ -435,7 +451,9 @@ def _drawn(data: Data, settings: Settings) -> Sampled:
     return replace(sampled, draws=labelled_draws(data, sampled.draws))
 
 
-def mixed(deviating: Sampled, exact: Sampled, share: float, settings: Settings) -> Sampled:
+def mixed(
+    deviating: Sampled, exact: Sampled, share: float, settings: Settings
+) -> Sampled:
     """Draws of a law with its discrepancy, and among them a `share` of draws of the law alone.
 
     These have no discrepancy: its parameters are zero. They stand in no order, and
@@ -446,7 +464,9 @@ def mixed(deviating: Sampled, exact: Sampled, share: float, settings: Settings) 
     total = settings.draws or math.floor(longest + 1e-9)  # 600 / (2 / 3) is 899.99
     counts = [total - round(total * share), round(total * share)]
     draws, stats = [], []
-    for part, count, mark in zip((deviating, exact), counts, (False, True), strict=True):
+    for part, count, mark in zip(
+        (deviating, exact), counts, (False, True), strict=True
+    ):
         kept = {"draw": spread_draws(part.draws.sizes["draw"], count)}
         draws.append(part.draws.isel(kept))
         marks = xr.full_like(part.stats["diverging"], mark, bool)
@@ -468,14 +488,21 @@ def mixed(deviating: Sampled, exact: Sampled, share: float, settings: Settings) 
 def _shuffled(parts: Sequence[xr.Dataset], order: Ints) -> xr.Dataset:
     """The draws of all parts, in an order for each chain."""
     names = [name for name in parts[0].data_vars if all(name in part for part in parts)]
-    both = xr.concat([part[names] for part in parts], "draw", coords="minimal", compat="override")
+    both = xr.concat(
+        [part[names] for part in parts], "draw", coords="minimal", compat="override"
+    )
     chains = xr.DataArray(np.arange(len(order)), dims="chain")
     found = both.isel(chain=chains, draw=xr.DataArray(order, dims=("chain", "draw")))
-    return found.assign_coords(chain=np.arange(len(order)), draw=np.arange(order.shape[1]))
+    return found.assign_coords(
+        chain=np.arange(len(order)), draw=np.arange(order.shape[1])
+    )
 
 
 def refit(
-    law: str | Path | Law | Spec, table: LossTable, seed: int, **settings: Unpack[FitSettings]
+    law: str | Path | Law | Spec,
+    table: LossTable,
+    seed: int,
+    **settings: Unpack[FitSettings],
 ) -> Posterior:
     """Posterior by one short run on one core, whether or not it passes the convergence check.
 
@@ -483,7 +510,9 @@ def refit(
     posterior to be updated, has its own discrepancy and random effects.
     """
     # Simulations run in several processes, so each refit keeps to one core.
-    chosen = make_settings({**SHORT_REFIT, **settings, "cores": 1, "retry": False}, seed)
+    chosen = make_settings(
+        {**SHORT_REFIT, **settings, "cores": 1, "retry": False}, seed
+    )
     spec = law if isinstance(law, Spec) else specify(law, table, chosen)
     return fit_spec(spec, table, chosen)
 
@@ -498,7 +527,9 @@ def joined(table: LossTable, rows: LossTable | None) -> LossTable:
     if any("role" in frame for frame in frames):
         roles = set.union(*(labels_of(frame, "role") for frame in frames))
         role = roles.pop() if len(roles) == 1 else None
-        frames = [frame if "role" in frame else frame.assign(role=role) for frame in frames]
+        frames = [
+            frame if "role" in frame else frame.assign(role=role) for frame in frames
+        ]
     frame = pd.concat(frames, ignore_index=True)
     return LossTable(frame, table.name, table.baselines)
 

@@ -33,7 +33,9 @@ BAND_LEVELS = (0.5, 0.8, 0.9)
 def ends(level: float) -> list[float]:
     """Probabilities of the ends of a central band, whose level is strictly between 0 and 1."""
     if not 0 < level < 1:
-        raise TableError(f"band level {level:g} is not between 0 and 1; 0.9 is a 90 % band.")
+        raise TableError(
+            f"band level {level:g} is not between 0 and 1; 0.9 is a 90 % band."
+        )
     return [(1 - level) / 2, (1 + level) / 2]
 
 
@@ -55,13 +57,19 @@ def inside(frame: pd.DataFrame, levels: Sequence[float]) -> pd.DataFrame:
         marks[f"inside_{100 * level:g}"] = loss.between(lower, upper)
     within = pd.DataFrame(marks, frame.index)
     # A row that was not measured lies neither inside nor outside.
-    return within.astype("boolean").where(loss.notna(), axis=0) if loss.hasnans else within
+    return (
+        within.astype("boolean").where(loss.notna(), axis=0) if loss.hasnans else within
+    )
 
 
-def band_table(frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[float]) -> Table:
+def band_table(
+    frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[float]
+) -> Table:
     """Medians and bands of rows; beside measured losses the error, and whether they lie inside."""
     ends = [band_columns(level) for level in levels]
-    narrow = min((float((frame[high] - frame[low]).min()) for low, high in ends), default=0.0)
+    narrow = min(
+        (float((frame[high] - frame[low]).min()) for low, high in ends), default=0.0
+    )
     # As many as tell the ends of the narrowest band apart: of more, other draws have others.
     decimals = min(max(3, -math.floor(math.log10(narrow / 2))), 6) if narrow > 0 else 4
     loss = f".{decimals}f"
@@ -73,7 +81,11 @@ def band_table(frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[
         columns["error"] = 100 * (frame["median"] / frame["loss"] - 1)
     for level, (low, high) in zip(levels, ends, strict=True):
         name = f"{100 * level:g}"
-        band = frame[low].map(f"{{:{loss}}}".format) + "–" + frame[high].map(f"{{:{loss}}}".format)
+        band = (
+            frame[low].map(f"{{:{loss}}}".format)
+            + "–"
+            + frame[high].map(f"{{:{loss}}}".format)
+        )
         if measured:
             band += frame[f"inside_{name}"].map({True: "  in", False: " out"})
         columns[f"{name} % band"] = band
@@ -82,8 +94,15 @@ def band_table(frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[
     # Rows inside the hull would have a column of zeros.
     if "decades" in frame and frame["decades"].any():
         columns["decades"] = frame["decades"]
-    formats: dict[str, Format] = {c: count for c in covariates if c not in ("row", *LABEL_COLUMNS)}
-    formats |= {"loss": loss, "median": loss, "error": "{:+z.1f} %".format, "decades": ".2f"}
+    formats: dict[str, Format] = {
+        c: count for c in covariates if c not in ("row", *LABEL_COLUMNS)
+    }
+    formats |= {
+        "loss": loss,
+        "median": loss,
+        "error": "{:+z.1f} %".format,
+        "decades": ".2f",
+    }
     shown = pd.DataFrame(columns).reset_index(drop=True)
     left = ("position", *LABEL_COLUMNS)
     return Table(shown, "", formats, ("decades", "error", "position"), left)
@@ -92,7 +111,9 @@ def band_table(frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[
 def inside_words(frame: pd.DataFrame, levels: Sequence[float]) -> str:
     """How many measured losses lie inside each band."""
     names = [f"{100 * level:g}" for level in levels]
-    *counts, last = [f"{int(frame[f'inside_{n}'].sum())} in the {n} % band" for n in names]
+    *counts, last = [
+        f"{int(frame[f'inside_{n}'].sum())} in the {n} % band" for n in names
+    ]
     words = f"{', '.join(counts)} and {last}" if counts else last
     return f"Of {len(frame)} measured losses, {words}."
 
@@ -128,12 +149,16 @@ class Forecast(Showing):
     law: str
     kind: str
     convergence: Convergence
-    fits: Mapping[str, FittedLaw] = field(default_factory=dict, repr=False, kw_only=True)
+    fits: Mapping[str, FittedLaw] = field(
+        default_factory=dict, repr=False, kw_only=True
+    )
     seed: int = field(default=0, kw_only=True)
     weights: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "seed", int(self.seed))  # of NumPy, which files cannot hold
+        object.__setattr__(
+            self, "seed", int(self.seed)
+        )  # of NumPy, which files cannot hold
 
     @cached_property
     def positions(self) -> pd.DataFrame:
@@ -145,7 +170,9 @@ class Forecast(Showing):
         # A forecast may come without its fits, as one of draws alone.
         if not self.fits:
             return pd.DataFrame(index=self.frame.index)
-        table = next(iter(self.fits.values())).table  # all fits of a pool are of one table
+        table = next(
+            iter(self.fits.values())
+        ).table  # all fits of a pool are of one table
         return locate(table, self.frame, self.about).set_index(self.frame.index)
 
     @property
@@ -156,7 +183,9 @@ class Forecast(Showing):
     @property
     def about(self) -> dict[str, Covariate]:
         """What is known of each of the `columns`; see `bayeslaw.Law.about`."""
-        return {c: row for fit in self.fits.values() for c, row in fit.law.about.items()}
+        return {
+            c: row for fit in self.fits.values() for c, row in fit.law.about.items()
+        }
 
     @property
     def stated(self) -> pd.DataFrame:
@@ -165,7 +194,11 @@ class Forecast(Showing):
         for fitted in (fit.table.frame for fit in self.fits.values()):
             for column in (*OF_DOMAIN, RATE_COLUMN, ANNEALED):
                 by_losses = column == "role"  # or by a column of labels
-                stated = [*labels_of(fitted, column)] if by_losses else distinct(fitted, column)
+                stated = (
+                    [*labels_of(fitted, column)]
+                    if by_losses
+                    else distinct(fitted, column)
+                )
                 # With one value in all fitted rows, a forecast is of that one, stated or not.
                 if column not in rows and len(stated) == 1:
                     rows = rows.assign(**{column: stated[0]})
@@ -176,7 +209,9 @@ class Forecast(Showing):
         """Columns of labels by which rows are told apart."""
         levels = [level for fit in self.fits.values() for level in fit.spec.effects]
         return tuple(
-            dict.fromkeys([*LABEL_COLUMNS, *(effects.level(name).column for name in levels)])
+            dict.fromkeys(
+                [*LABEL_COLUMNS, *(effects.level(name).column for name in levels)]
+            )
         )
 
     @property
@@ -188,7 +223,9 @@ class Forecast(Showing):
     @property
     def samples(self) -> Floats:
         """Draws as an array of shape (draws, rows), chain by chain."""
-        flat = self.draws.transpose("chain", "draw", "row").values.reshape(-1, len(self.frame))
+        flat = self.draws.transpose("chain", "draw", "row").values.reshape(
+            -1, len(self.frame)
+        )
         return np.asarray(flat, float)
 
     @property
@@ -220,7 +257,11 @@ class Forecast(Showing):
         if not len(levels):
             raise TableError("bands needs at least one level, such as 0.9.")
         columns = dict.fromkeys((*COVARIATES, *self.columns, *COLUMNS))
-        rows = self.frame[[c for c in columns if c in self.frame]].rename_axis("row").reset_index()
+        rows = (
+            self.frame[[c for c in columns if c in self.frame]]
+            .rename_axis("row")
+            .reset_index()
+        )
         marks, by_level = self._marks(), []
         for level in levels:
             lower, upper = self.quantile(ends(level))
@@ -257,10 +298,17 @@ class Forecast(Showing):
         >>> fit.forecast(table).variance()  # doctest: +SKIP
         """
         if not self.fits:
-            raise TableError("this forecast comes without its fits; forecast again from them.")
-        members = [(self.weights.get(name, 1.0), fit) for name, fit in self.fits.items()]
+            raise TableError(
+                "this forecast comes without its fits; forecast again from them."
+            )
+        members = [
+            (self.weights.get(name, 1.0), fit) for name, fit in self.fits.items()
+        ]
         return shares(
-            [(w, parts_of(fit, self.frame, self.kind, self.seed)) for w, fit in members],
+            [
+                (w, parts_of(fit, self.frame, self.kind, self.seed))
+                for w, fit in members
+            ],
             self.frame.index,
         )
 
@@ -279,7 +327,9 @@ class Forecast(Showing):
             frame = pd.concat([frame, inside(frame, levels)], axis=1)
         return frame.assign(**self._marks())
 
-    def shown(self, levels: float | Sequence[float] = (0.5, 0.9), *, why: bool = False) -> Shown:
+    def shown(
+        self, levels: float | Sequence[float] = (0.5, 0.9), *, why: bool = False
+    ) -> Shown:
         """Median and bands of each row beside its loss, and where the rows lie.
 
         Parameters
@@ -295,10 +345,15 @@ class Forecast(Showing):
         measured = "loss" in frame
         laws = [fit.law for fit in self.fits.values()]
         used = [*(self.columns or COVARIATES)]
-        used += {step.called_by for law in laws for step in law.steps} & {UNIQUE, RATE_COLUMN}
+        used += {step.called_by for law in laws for step in law.steps} & {
+            UNIQUE,
+            RATE_COLUMN,
+        }
         # Rows are annealed unless a table says otherwise, so only the others are news.
         used += [ANNEALED] * (ANNEALED in frame and not frame[ANNEALED].all())
-        order = dict.fromkeys((*COVARIATES, *self.columns, UNIQUE, RATE_COLUMN, ANNEALED))
+        order = dict.fromkeys(
+            (*COVARIATES, *self.columns, UNIQUE, RATE_COLUMN, ANNEALED)
+        )
         used = [c for c in order if c in used and c in frame]
         # What all rows share is said once above the table.
         constant = [c for c in used if rows > 1 and frame[c].nunique() == 1]
@@ -315,7 +370,10 @@ class Forecast(Showing):
             same = ", ".join(f"{c} {count(frame[c].iloc[0])}" for c in constant)
             blocks.append(f"all at {same}")
         blocks += [f"{words}."] if words else []
-        fitted_columns = {*used, *(c for fit in self.fits.values() for c in fit.table.frame)}
+        fitted_columns = {
+            *used,
+            *(c for fit in self.fits.values() for c in fit.table.frame),
+        }
         if other := [c for c in COVARIATES if c in frame and c not in fitted_columns]:
             text = f"The fit does not know {' and '.join(other)}: the forecast is the same at any."
             blocks.append(Note(text, "caution"))
@@ -329,8 +387,12 @@ class Forecast(Showing):
         apart: dict[str, object] = {}
         if why:
             variance = self.variance()
-            labelled = pd.concat([frame[columns], variance], axis=1).reset_index(drop=True)
-            labels: dict[str, Format] = {c: count for c in columns if c not in LABEL_COLUMNS}
+            labelled = pd.concat([frame[columns], variance], axis=1).reset_index(
+                drop=True
+            )
+            labels: dict[str, Format] = {
+                c: count for c in columns if c not in LABEL_COLUMNS
+            }
             blocks += shares_blocks(labelled, labels)
             apart = {"variance": variance.to_dict("records")}
         document = {
@@ -357,7 +419,9 @@ class Forecast(Showing):
         if new.all() or not new.any():
             return self
         places = np.flatnonzero(new)
-        return replace(self, draws=self.draws.isel(row=places), frame=self.frame.iloc[places])
+        return replace(
+            self, draws=self.draws.isel(row=places), frame=self.frame.iloc[places]
+        )
 
     def held_words(self, levels: Sequence[float]) -> str:
         """How many measured losses of `held_out` lie inside each band, and which were fitted."""
@@ -369,10 +433,14 @@ class Forecast(Showing):
         """Whether each row was fitted, (rows,); none of a forecast without its fits, or losses."""
         if not self.fits or "loss" not in self.frame:
             return np.zeros(len(self.frame), bool)
-        table = next(iter(self.fits.values())).table  # all fits of a pool are of one table
+        table = next(
+            iter(self.fits.values())
+        ).table  # all fits of a pool are of one table
         return fitted_rows(self.frame, table.frame)
 
-    def write(self, path: str | Path, levels: float | Sequence[float] = BAND_LEVELS) -> None:
+    def write(
+        self, path: str | Path, levels: float | Sequence[float] = BAND_LEVELS
+    ) -> None:
         """Write `to_frame` as Parquet if the path ends in ``.parquet``, otherwise as CSV."""
         write_frame(self.to_frame(levels), path)
 
@@ -380,7 +448,9 @@ class Forecast(Showing):
         """Columns of every exported table: positions, and what a reader must know of the fit."""
         positions, failures = self.positions, self.convergence.failures
         marks: dict[str, Floats | Strings | str | bool] = {
-            c: positions[c].to_numpy() for c in ("position", "decades") if c in positions
+            c: positions[c].to_numpy()
+            for c in ("position", "decades")
+            if c in positions
         }
         if self.synthetic and "synthetic" not in self.frame:
             marks["synthetic"] = True

@@ -29,7 +29,9 @@ GRADIENT = 1e-7
 """Largest gradient of the log density at a mode."""
 
 
-def mode_of(spec: Spec, table: LossTable, *, delta: float = DELTA, seed: int = 0) -> PointFit:
+def mode_of(
+    spec: Spec, table: LossTable, *, delta: float = DELTA, seed: int = 0
+) -> PointFit:
     """Mode of the posterior density over the law's parameters and the noise.
 
     The density is taken without the Jacobian of the sampler's transforms, so under flat priors and
@@ -66,10 +68,17 @@ def mode_of(spec: Spec, table: LossTable, *, delta: float = DELTA, seed: int = 0
         # A parameter of the likelihood is of order one.
         ones = [4.0 if support == (0, np.inf) else 0.0 for support in supports]
         values = [q.get(name, one) for name, one in zip(names, ones, strict=True)]
-        return np.array([_unconstrained(*pair) for pair in zip(values, supports, strict=True)])
+        return np.array(
+            [_unconstrained(*pair) for pair in zip(values, supports, strict=True)]
+        )
 
     options = {"gtol": GRADIENT}
-    newton: Any = {"jac": True, "hess": hessian, "method": "trust-exact", "options": options}
+    newton: Any = {
+        "jac": True,
+        "hess": hessian,
+        "method": "trust-exact",
+        "options": options,
+    }
     rows = screened_starts(objective, SCREENED, seed)[:CLIMBED]
     ends = [minimize(down, start(row), **newton) for row in rows]
     ends.sort(key=lambda end: end.fun)
@@ -84,7 +93,9 @@ def mode_of(spec: Spec, table: LossTable, *, delta: float = DELTA, seed: int = 0
     return fit_at(objective, np.array(same), SCREENED, agree, says, rtol=1e-4)
 
 
-def _density(data: Data, priors: Mapping[str, Prior]) -> Callable[[Floats], tuple[float, Floats]]:
+def _density(
+    data: Data, priors: Mapping[str, Prior]
+) -> Callable[[Floats], tuple[float, Floats]]:
     """Log density of parameters with some priors, and its gradient, on the real line."""
     spec, law, at, tape = data.spec, data.law, data.at, Tape()
     point, x = tape.input("point", len(priors)), data.x
@@ -118,4 +129,6 @@ def _unconstrained(value: float, support: tuple[float, float]) -> float:
         value = float(np.clip(value, low + 0.1 * width, high - 0.1 * width))
     if np.isinf(low):
         return value
-    return float(np.log(value) if np.isinf(high) else logit((value - low) / (high - low)))
+    return float(
+        np.log(value) if np.isinf(high) else logit((value - low) / (high - low))
+    )

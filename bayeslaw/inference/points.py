@@ -9,7 +9,13 @@ from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning, unknown
 from bayeslaw.common.progress import step
-from bayeslaw.huber.descent import Bounds, Objective, polish_best, screened_starts, solutions
+from bayeslaw.huber.descent import (
+    Bounds,
+    Objective,
+    polish_best,
+    screened_starts,
+    solutions,
+)
 from bayeslaw.huber.doubts import doubt, too_few
 from bayeslaw.huber.point_fit import SAME_FORECAST, PointFit
 from bayeslaw.laws.law import Law
@@ -115,7 +121,9 @@ def fit_huber(
     exponents = len(law.exponents)
     objective = Objective(law, table, delta, bounds)
     starts = STARTS_PER_EXPONENT * exponents if starts is None else starts
-    polish = min(POLISHED_PER_EXPONENT * exponents if polish is None else polish, starts)
+    polish = min(
+        POLISHED_PER_EXPONENT * exponents if polish is None else polish, starts
+    )
     if polish < 1:
         raise FitError("starts and polish must be 1 or more.")
     points = screened_starts(objective, starts, seed)[: polish * max(1, exponents - 2)]
@@ -146,7 +154,11 @@ def fit_at(
     rtol: float = 1e-9,
 ) -> PointFit:
     """The fit at the first of some points of one value; a warning `says` if it is on a bound."""
-    law, table, at_bounds = objective.law, objective.table, objective.on_bound(points[0], rtol)
+    law, table, at_bounds = (
+        objective.law,
+        objective.table,
+        objective.on_bound(points[0], rtol),
+    )
     if at_bounds:
         names = ", ".join(f"{name} = {value:g}" for name, value in at_bounds.items())
         words = f"{law.name} on {table.name}: {says.format(names)}."
@@ -156,7 +168,8 @@ def fit_at(
         law=law,
         parameters=known[0],
         at=objective.at,
-        objective=float(objective.value(objective.residuals(points[:1]))[0]) / len(table),
+        objective=float(objective.value(objective.residuals(points[:1]))[0])
+        / len(table),
         delta=objective.delta,
         starts=starts,
         polished=len(agreeing),

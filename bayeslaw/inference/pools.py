@@ -52,21 +52,35 @@ class Pool(Showing, BaseFit):
     def __post_init__(self) -> None:
         weights = dict(self.weights) or dict.fromkeys(self.members, 1.0)
         total, least = sum(weights.values()), min(weights.values(), default=-1)
-        if weights.keys() != self.members.keys() or least < 0 or not 0 < total < math.inf:
-            raise LawError(f"pool {self.name}: give each member a weight of 0 or more, not all 0.")
+        if (
+            weights.keys() != self.members.keys()
+            or least < 0
+            or not 0 < total < math.inf
+        ):
+            raise LawError(
+                f"pool {self.name}: give each member a weight of 0 or more, not all 0."
+            )
         if len({fit.table.sha256 for fit in self.members.values()}) > 1:
-            raise LawError(f"pool {self.name}: its members are fits of different tables.")
+            raise LawError(
+                f"pool {self.name}: its members are fits of different tables."
+            )
         accepting = all(fit.accepts_beyond for fit in self.members.values())
         object.__setattr__(self, "accepts_beyond", accepting)
-        object.__setattr__(self, "weights", {n: float(w / total) for n, w in weights.items()})
+        object.__setattr__(
+            self, "weights", {n: float(w / total) for n, w in weights.items()}
+        )
 
     def heading(self) -> Shown:
         """The weights, and each member's model and convergence, without the parameters."""
-        shares = " and ".join(f"{100 * weight:.0f} % {n}" for n, weight in self.weights.items())
+        shares = " and ".join(
+            f"{100 * weight:.0f} % {n}" for n, weight in self.weights.items()
+        )
         heads = {name: member.heading() for name, member in self.members.items()}
         first = self.first
         document_of_first = first.heading().document
-        blocks = list(replace(first.law, held={}).described(first.table, first.at).blocks)
+        blocks = list(
+            replace(first.law, held={}).described(first.table, first.at).blocks
+        )
         for name, member in self.members.items():
             note = member.law.note
             blocks += [Note(f"{name}: {note}", "caution")] if note else []
@@ -82,7 +96,11 @@ class Pool(Showing, BaseFit):
         document = {
             "law": self.name,
             "title": f"Pool of {shares}",
-            **{key: document_of_first[key] for key in shared_keys if key in document_of_first},
+            **{
+                key: document_of_first[key]
+                for key in shared_keys
+                if key in document_of_first
+            },
             "weights": dict(self.weights),
             "members": {name: head.document for name, head in heads.items()},
             "converged": not failures,
@@ -130,11 +148,17 @@ class Pool(Showing, BaseFit):
     def require_converged(self) -> tuple[str, ...]:
         for fit in self.members.values():
             fit.require_converged()
-        return tuple(f"{self.table.name}: {failure}" for failure in self.convergence.failures)
+        return tuple(
+            f"{self.table.name}: {failure}" for failure in self.convergence.failures
+        )
 
-    def accepted(self, *, unconverged: bool = False, beyond_evidence: bool = False) -> Self:
+    def accepted(
+        self, *, unconverged: bool = False, beyond_evidence: bool = False
+    ) -> Self:
         what = {"unconverged": unconverged, "beyond_evidence": beyond_evidence}
-        return self.with_members({n: fit.accepted(**what) for n, fit in self.members.items()})
+        return self.with_members(
+            {n: fit.accepted(**what) for n, fit in self.members.items()}
+        )
 
     def with_members(self, members: Mapping[str, Posterior]) -> Self:
         """The pool of other posteriors of the same laws, with the same weights."""
@@ -143,7 +167,9 @@ class Pool(Showing, BaseFit):
     @cached_property
     def _layout(self) -> tuple[list[Posterior], Ints, Ints]:
         """Members with weight; of each draw of the pool, its member and place among its draws."""
-        used = {name: fit for name, fit in self.members.items() if self.weights[name] > 0}
+        used = {
+            name: fit for name, fit in self.members.items() if self.weights[name] > 0
+        }
         # The most draws of which no member gives one twice.
         total = min(fit.count / self.weights[name] for name, fit in used.items())
         # A fixed seed: a draw of the pool is the same one in every call and process.
@@ -156,13 +182,19 @@ class Pool(Showing, BaseFit):
             # the larger member more often than its weight says.
             key.append(np.sort(rng.random(count)))
         order = np.argsort(np.concatenate(key), kind="stable")
-        return list(used.values()), np.concatenate(owner)[order], np.concatenate(draw)[order]
+        return (
+            list(used.values()),
+            np.concatenate(owner)[order],
+            np.concatenate(draw)[order],
+        )
 
     @property
     def count(self) -> int:
         return len(self._layout[1])
 
-    def by_member(self, draws: Ints | None = None) -> Iterator[tuple[Posterior, Ints, Ints]]:
+    def by_member(
+        self, draws: Ints | None = None
+    ) -> Iterator[tuple[Posterior, Ints, Ints]]:
         """Members, with the draws of theirs that some draws of the pool are, and their places."""
         fits, owner, draw = self._layout
         wanted = np.arange(self.count) if draws is None else draws
@@ -189,7 +221,9 @@ class Pool(Showing, BaseFit):
         least = 0.5 / min(fit.draws.sizes["draw"] for fit in fits.values())
         parts = {
             # Members would warn of the same rows; the pool warns once, below.
-            name: fits[name].accepted(beyond_evidence=True).forecast(rows, kind=kind, seed=seed)
+            name: fits[name]
+            .accepted(beyond_evidence=True)
+            .forecast(rows, kind=kind, seed=seed)
             for name, weight in self.weights.items()
             if weight > least
         }
@@ -199,17 +233,23 @@ class Pool(Showing, BaseFit):
         count = min(part.draws.sizes["draw"] for part in parts.values())
         edges = np.rint(np.cumsum(share) * count).astype(int)
         taken = []
-        for (name, part), size in zip(parts.items(), np.diff(edges, prepend=0), strict=True):
+        for (name, part), size in zip(
+            parts.items(), np.diff(edges, prepend=0), strict=True
+        ):
             # Spread over the chain, since neighbouring draws are alike.
             spaced = np.linspace(0, part.draws.sizes["draw"] - 1, size).astype(int)
             draws = part.draws.isel(chain=slice(chains), draw=spaced)
             draws = draws.drop_vars("draw", errors="ignore")
             taken.append(draws.assign_coords(law=("draw", [name] * size)))
-        first = min(parts.values(), key=lambda part: part.convergence.ok)  # one that failed, if any
+        first = min(
+            parts.values(), key=lambda part: part.convergence.ok
+        )  # one that failed, if any
         if not self.accepts_beyond:
             warn_beyond(self.table, first.frame, self.about, rows.name)
         return Forecast(
-            draws=xr.concat(taken, "draw", coords="minimal", compat="override", join="override"),
+            draws=xr.concat(
+                taken, "draw", coords="minimal", compat="override", join="override"
+            ),
             frame=first.frame,
             law=" + ".join(f"{w:.2f} {n}" for n, w in zip(parts, share, strict=True)),
             kind=kind,
@@ -226,7 +266,9 @@ class Pool(Showing, BaseFit):
     def to_datatree(self, *, seed: int = 0, prior: int = 1000) -> xr.DataTree:
         """The members' trees for ArviZ, by their labels."""
         fits = self.members.items()
-        return xr.DataTree(children={n: f.to_datatree(seed=seed, prior=prior) for n, f in fits})
+        return xr.DataTree(
+            children={n: f.to_datatree(seed=seed, prior=prior) for n, f in fits}
+        )
 
     def save(self, path: str | Path, *, losses: bool = True) -> None:
         """Write the pool to one NetCDF file, which `bayeslaw.load` reads; see `Posterior.save`."""
@@ -253,7 +295,9 @@ def load_posterior(path: str | Path) -> Posterior:
     fit = load(path)
     if len(fit.members) > 1:
         names = ", ".join(fit.members)
-        raise FileError(f"{path}: a pool; this needs the fit of one of its laws alone: {names}.")
+        raise FileError(
+            f"{path}: a pool; this needs the fit of one of its laws alone: {names}."
+        )
     return fit.first
 
 
@@ -265,7 +309,9 @@ def of_one_law(fit: Posterior | Pool, what: str) -> Posterior:
     """The fit, if it is the posterior of one law; `what` in the error names what needs one."""
     if len(with_draws(fit, what).members) > 1:
         names = ", ".join(fit.members)
-        raise FitError(f"{what} needs the fit of one law, not a pool; take a member: {names}.")
+        raise FitError(
+            f"{what} needs the fit of one law, not a pool; take a member: {names}."
+        )
     return fit.first
 
 
@@ -273,7 +319,9 @@ def with_draws[T](fit: T, what: str) -> T:
     """The fit, if it is a posterior or a pool; see `of_one_law`."""
     if not isinstance(fit, Posterior | Pool):
         kind = type(fit).__name__
-        raise FitError(f"{what} needs a posterior, which bayeslaw.fit gives, not a {kind}.")
+        raise FitError(
+            f"{what} needs a posterior, which bayeslaw.fit gives, not a {kind}."
+        )
     return fit
 
 
@@ -301,7 +349,9 @@ def check_roles(target: Fit, source: Fit) -> None:
         )
     if swapped or alike:
         role = "source" if swapped else "target"
-        which, other = ("target", "adapted to") if swapped else ("source", "pre-trained on")
+        which, other = (
+            ("target", "adapted to") if swapped else ("source", "pre-trained on")
+        )
         raise FitError(
             f"the {which}'s fit is of role {role} (column 'role', or the losses of its bases); "
             f"give a fit of the domain {other}."
@@ -319,8 +369,12 @@ def pair_draws(fits: Sequence[Fit]) -> tuple[list[Ints], str]:
     Draws of one fit, given more than once, are paired with themselves. Separate fits are
     independent, so any pairing of their draws is valid; longer posteriors are thinned.
     """
-    sampled = [tuple(id(member.draws) for member in fit.members.values()) for fit in fits]
-    posteriors = [name for name in dict.fromkeys(sampled) if name]  # a point fit has no draws
+    sampled = [
+        tuple(id(member.draws) for member in fit.members.values()) for fit in fits
+    ]
+    posteriors = [
+        name for name in dict.fromkeys(sampled) if name
+    ]  # a point fit has no draws
     draws = min((fit.count for fit in fits if fit.members), default=1)
     # Chains sampled with the same seed can be correlated between fits, so the draws of each are
     # shifted against those of the others; the one draw of a point fit is in every pair.

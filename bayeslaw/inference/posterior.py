@@ -15,7 +15,11 @@ from bayeslaw.common.shown import Block, Showing, Shown, Table
 from bayeslaw.inference import storage
 from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.inference.forecast import KINDS, Forecast
-from bayeslaw.inference.residuals import residual_draws, too_few_sizes, warn_of_lost_ends
+from bayeslaw.inference.residuals import (
+    residual_draws,
+    too_few_sizes,
+    warn_of_lost_ends,
+)
 from bayeslaw.inference.storage import to_datatree
 from bayeslaw.laws.priors import FLOORS, NOISE
 from bayeslaw.model import effects
@@ -105,10 +109,14 @@ class Posterior(Showing, FittedLaw):
         if kind == "predictive":
             warn_of_lost_ends(self, frame, name)
             residuals = residual_draws(self, frame, np.random.default_rng(seed))
-            with np.errstate(over="ignore"):  # infinite under a posterior that the data do not hold
+            with np.errstate(
+                over="ignore"
+            ):  # infinite under a posterior that the data do not hold
                 loss *= np.exp(residuals, out=residuals)
         named = dict.fromkeys((*COLUMNS, *self.columns))
-        coords = {c: ("row", frame[c].to_numpy()) for c in named if c in frame and c != "loss"}
+        coords = {
+            c: ("row", frame[c].to_numpy()) for c in named if c in frame and c != "loss"
+        }
         draws = xr.DataArray(
             loss.reshape(self.draws.sizes["chain"], self.draws.sizes["draw"], -1),
             dims=("chain", "draw", "row"),
@@ -144,14 +152,18 @@ class Posterior(Showing, FittedLaw):
             "ess_bulk": azs.ess(merged, method="bulk"),
             "ess_tail": azs.ess(merged, method="tail"),
         }
-        numbers = {n: {str(v): float(x) for v, x in c.items()} for n, c in columns.items()}
+        numbers = {
+            n: {str(v): float(x) for v, x in c.items()} for n, c in columns.items()
+        }
         return pd.DataFrame(numbers)
 
     def how(self) -> tuple[str, str]:
         """The model and the sampler, in words."""
         spec, run = self.spec, self.settings
         # A discrepancy has no parameters where the law holds all that it would vary along.
-        discrepancy = spec.discrepancy.words if self.law.discrepancy_parameters else "no"
+        discrepancy = (
+            spec.discrepancy.words if self.law.discrepancy_parameters else "no"
+        )
         alone = spec.discrepancy.exact if self.law.discrepancy_parameters else 0.0
         model = {
             f"{spec.likelihood.kind} likelihood": True,
@@ -166,7 +178,9 @@ class Posterior(Showing, FittedLaw):
             **{step.words: step.words for step in reversed(self.law.steps)},
             "errors correlated within runs": spec.errors == "run",
         }
-        sampler = f"{run.get('chains')} chains of {run.get('draws')} draws (nutpie, seed "
+        sampler = (
+            f"{run.get('chains')} chains of {run.get('draws')} draws (nutpie, seed "
+        )
         words = ", ".join(words for words, applies in model.items() if applies)
         return words, f"{sampler}{run.get('seed')})"
 
@@ -175,14 +189,23 @@ class Posterior(Showing, FittedLaw):
         spec, state = self.spec, self.convergence
         shown = self.law.described(self.table, self.at)
         gate = state.note
-        blocks: list[Block] = [*shown.blocks, *self.how(), self.law.units(self.at), gate]
+        blocks: list[Block] = [
+            *shown.blocks,
+            *self.how(),
+            self.law.units(self.at),
+            gate,
+        ]
         return replace(shown, blocks=blocks).adding(
             likelihood=spec.likelihood.kind,
             discrepancy=spec.discrepancy.kind,
             effects=list(spec.effects),
             errors=spec.errors,
             prior=self._prior,
-            **{name: value for name, value in self.settings.items() if name != "versions"},
+            **{
+                name: value
+                for name, value in self.settings.items()
+                if name != "versions"
+            },
             converged=state.ok,
             failures=list(state.failures),
             convergence=asdict(state),
@@ -200,7 +223,9 @@ class Posterior(Showing, FittedLaw):
         groups = {
             "parameters of the formula": [n for n in law.parameters if n not in added],
             "discrepancy": [n for n in law.parameters if n in added],
-            "at the reference point": [n for n in law.coordinates if n not in law.parameters],
+            "at the reference point": [
+                n for n in law.coordinates if n not in law.parameters
+            ],
             "noise and random effects" if spec.effects else "noise on log loss": [
                 n for n in summary.index if n not in of_law
             ],
@@ -228,7 +253,10 @@ class Posterior(Showing, FittedLaw):
         frame = self.table.frame
         distinct = frame["params"].nunique() if "params" in frame else 0
         groups = len(np.unique(effects.labels(frame, "size")))
-        if not ("size" in self.spec.effects or too_few_sizes(self)) or groups >= distinct:
+        if (
+            not ("size" in self.spec.effects or too_few_sizes(self))
+            or groups >= distinct
+        ):
             return ""
         share = f"{100 * effects.SAME_SIZE:.0f} %"
         return f"{distinct} sizes as {groups}, since those within {share} are one"

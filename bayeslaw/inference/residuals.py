@@ -69,22 +69,33 @@ def unit_likelihood(fit: FittedLaw, unit: Ints) -> tuple[Floats, dict[str, Bools
         residuals = residuals - np.where(integrated.get(level, False), 0.0, fitted)
     sigma = fit.scale(frame)
     nodes, weights = np.polynomial.hermite_e.hermegauss(QUADRATURE_NODES)
-    total = density(fit, frame, residuals) @ (unit[:, None] == np.arange(unit.max() + 1))
+    total = density(fit, frame, residuals) @ (
+        unit[:, None] == np.arange(unit.max() + 1)
+    )
     for i in range(total.shape[1]):
         rows = unit == i
         levels = [level for level, of_unit in integrated.items() if of_unit[rows].all()]
         if not levels:
             continue
         tau = np.sqrt(sum(q[f"tau_{level}"] ** 2 for level in levels))
-        moved, scale = innovations(fit, frame[rows], np.ones((1, rows.sum())), sigma[:, rows])
-        innovation = innovations(fit, frame[rows], residuals[:, rows], sigma[:, rows])[0]
+        moved, scale = innovations(
+            fit, frame[rows], np.ones((1, rows.sum())), sigma[:, rows]
+        )
+        innovation = innovations(fit, frame[rows], residuals[:, rows], sigma[:, rows])[
+            0
+        ]
         precision = (moved**2 / scale**2).sum(1, keepdims=True) + 1 / tau**2
         centre = (moved * innovation / scale**2).sum(1, keepdims=True) / precision
         # Gauss-Hermite nodes about the posterior mean of the sum of the effects under normal noise;
         # wider than that posterior, since Student-t noise has heavier tails.
         width = 1.5 / np.sqrt(precision)
         effect = centre + width * nodes
-        terms = np.log(weights) + 0.5 * nodes**2 + np.log(width) + stats.norm.logpdf(effect / tau)
+        terms = (
+            np.log(weights)
+            + 0.5 * nodes**2
+            + np.log(width)
+            + stats.norm.logpdf(effect / tau)
+        )
         terms -= np.log(tau)
         for k in range(QUADRATURE_NODES):
             moved_by = innovation - moved * effect[:, [k]]
@@ -138,7 +149,11 @@ def covariance(fit: FittedLaw) -> Floats:
     total = np.diag(sigma**2)
     if fit.spec.errors == "run":
         run, ell = noise.runs(frame), float(fit.draws[noise.LENGTH].median())
-        total = sigma[:, None] * sigma * noise.correlation(run, frame["tokens"].to_numpy(), ell)
+        total = (
+            sigma[:, None]
+            * sigma
+            * noise.correlation(run, frame["tokens"].to_numpy(), ell)
+        )
     for level in fit.spec.fitted_effects:
         group = effects.labels(frame, level)
         same = group[:, None] == group
@@ -168,7 +183,9 @@ def innovations(
     return noise.innovations(residual, sigma, ell, rows, np)
 
 
-def error_draws(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator) -> Floats:
+def error_draws(
+    fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator
+) -> Floats:
     """Draws of the errors of log loss of new measurements, shape (draws, rows).
 
     Of correlated errors, a run is one path, and a fitted run goes on from its last residual.
@@ -182,7 +199,9 @@ def error_draws(fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator) -
     beyond = tokens > last.reindex(run).to_numpy()
     ends = ends.isel(last_run=np.isin(last.index, run[beyond]))
     # Rows within the range of a fitted run are of another run of the same settings.
-    path = np.where(beyond, run, effects.renamed(run, ends["last_run"].values.astype(str)))
+    path = np.where(
+        beyond, run, effects.renamed(run, ends["last_run"].values.astype(str))
+    )
     paths = pd.DataFrame(
         {
             "run": np.concatenate([path, ends["last_run"].values.astype(str)]),
@@ -205,10 +224,16 @@ def last_errors(fit: FittedLaw, runs: Strings | None = None) -> xr.DataArray:
         runs = np.array([], str)
     run, tokens = noise.runs(fit.table.frame), fit.table.frame["tokens"].to_numpy(float)
     last = pd.Series(tokens).groupby(run).max().reindex(run).to_numpy()
-    ends = (tokens == last) & ~effects.unlabelled(run) & (runs is None or np.isin(run, runs))
+    ends = (
+        (tokens == last)
+        & ~effects.unlabelled(run)
+        & (runs is None or np.isin(run, runs))
+    )
     sizes = fit.draws.sizes["chain"], fit.draws.sizes["draw"]
     count = int(ends.sum())
-    errors = residual(fit, fit.table, fit.spec.effects)[:, ends] if count else np.empty(0)
+    errors = (
+        residual(fit, fit.table, fit.spec.effects)[:, ends] if count else np.empty(0)
+    )
     return xr.DataArray(
         errors.reshape(*sizes, count),
         {"last_run": run[ends], "last_tokens": ("last_run", tokens[ends])},
@@ -236,14 +261,20 @@ def warn_of_lost_ends(fit: FittedLaw, rows: pd.DataFrame, name: str) -> None:
 def too_few_sizes(fit: FittedLaw) -> bool:
     """Whether sizes should have random effects, but are too few to fit them."""
     spec = fit.spec
-    of_sizes = spec.new_sizes and spec.discrepancy.size_effects and "size" not in spec.effects
+    of_sizes = (
+        spec.new_sizes and spec.discrepancy.size_effects and "size" not in spec.effects
+    )
     if not of_sizes or "params" not in spec.law.columns:
         return False
     return len(np.unique(effects.labels(fit.table.frame, "size"))) < effects.SIZE.fewest
 
 
 def group_effects(
-    fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator, *, training: bool = False
+    fit: FittedLaw,
+    frame: pd.DataFrame,
+    rng: np.random.Generator,
+    *,
+    training: bool = False,
 ) -> Floats:
     """Sum of the effects that the latent loss does not include: bases, runs, and new sizes."""
     levels = tuple(level for level in fit.spec.effects if level != "size")
@@ -253,7 +284,10 @@ def group_effects(
 
 
 def new_size_effects(
-    fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator, scores: Floats | None = None
+    fit: FittedLaw,
+    frame: pd.DataFrame,
+    rng: np.random.Generator,
+    scores: Floats | None = None,
 ) -> Floats:
     """Random effects on log loss of sizes without training rows, shape (draws, rows).
 
@@ -263,7 +297,9 @@ def new_size_effects(
         return effects.draw(fit.draws, ("size",), frame, rng)
     count = len(fit.values()["sigma"])
     fitted = np.unique(effects.labels(fit.table.frame, "size"))
-    groups, index = np.unique(effects.labels(frame, "size", fitted), return_inverse=True)
+    groups, index = np.unique(
+        effects.labels(frame, "size", fitted), return_inverse=True
+    )
     new = ~np.isin(groups, fitted)
     if not (too_few_sizes(fit) and new.any()):
         return np.zeros((count, len(frame)))
@@ -271,7 +307,9 @@ def new_size_effects(
     # The latent loss follows the training sizes, each with an effect that the law absorbed: take
     # out the prior's draw of these, and add that of the new size. Those of training sizes are drawn
     # first, so that generators in the same state draw the same ones for every frame.
-    moved = tau * rng.standard_normal((count, len(fitted))) @ response(fit, frame, scores).T
+    moved = (
+        tau * rng.standard_normal((count, len(fitted))) @ response(fit, frame, scores).T
+    )
     effect = tau * rng.standard_normal((count, len(groups)))
     return np.where(new[index], effect[:, index] - moved, 0.0)
 
@@ -279,26 +317,38 @@ def new_size_effects(
 def size_scores(fit: FittedLaw) -> Floats:
     """Derivative of the log likelihood by the log losses of each size, (draws, sizes)."""
     rows = fit.table.frame
-    sizes, index = np.unique(effects.labels(rows, "size").astype(float), return_inverse=True)
+    sizes, index = np.unique(
+        effects.labels(rows, "size").astype(float), return_inverse=True
+    )
     residuals = residual(fit, fit.table, fit.spec.effects)
     up, down = (density(fit, rows, residuals + sign * SCORE_STEP) for sign in (1, -1))
     # Differences, since a likelihood of one's own gives no derivative.
-    scores: Floats = (up - down) / (2 * SCORE_STEP) @ (index[:, None] == np.arange(len(sizes)))
+    scores: Floats = (
+        (up - down) / (2 * SCORE_STEP) @ (index[:, None] == np.arange(len(sizes)))
+    )
     return scores
 
 
-def response(fit: FittedLaw, frame: pd.DataFrame, scores: Floats | None = None) -> Floats:
+def response(
+    fit: FittedLaw, frame: pd.DataFrame, scores: Floats | None = None
+) -> Floats:
     """Derivative of forecasts by the log of the training losses of each size, (rows, sizes).
 
     It is the posterior covariance ``Cov(log loss, d log likelihood / d log losses)``.
     """
     scores = size_scores(fit) if scores is None else scores
     log_loss = np.log(fit.losses(Rows(frame)))
-    return np.asarray((log_loss - log_loss.mean(0)).T @ (scores - scores.mean(0)) / len(scores))
+    return np.asarray(
+        (log_loss - log_loss.mean(0)).T @ (scores - scores.mean(0)) / len(scores)
+    )
 
 
 def residual_draws(
-    fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator, *, training: bool = False
+    fit: FittedLaw,
+    frame: pd.DataFrame,
+    rng: np.random.Generator,
+    *,
+    training: bool = False,
 ) -> Floats:
     """Predictive draws of measured minus latent log loss: noise and effects, (draws, rows)."""
     errors = error_draws(fit, frame, rng)

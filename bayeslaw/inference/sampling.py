@@ -96,7 +96,10 @@ class FitSettings(TypedDict, total=False):
 
 
 GIVEN: dict[str, tuple[tuple[type, ...], str]] = {
-    "priors": ((str, Path, Mapping), "'default', 'flat', a mapping of priors, or a file's path"),
+    "priors": (
+        (str, Path, Mapping),
+        "'default', 'flat', a mapping of priors, or a file's path",
+    ),
     "likelihood": ((str, Likelihood), "a name, such as 'studentt', or a Likelihood"),
     "discrepancy": ((str, Discrepancy), "a name, such as 'none', or a Discrepancy"),
     "effects": ((str, Iterable), "'auto', 'none', or names of columns"),
@@ -131,7 +134,10 @@ class Settings:
         for name, (types, words) in GIVEN.items():
             value = getattr(self, name)
             names = value if name == "effects" and isinstance(value, Iterable) else ()
-            if not (isinstance(value, types) and all(isinstance(each, str) for each in names)):
+            if not (
+                isinstance(value, types)
+                and all(isinstance(each, str) for each in names)
+            ):
                 raise FitError(f"{argument(name, value)}: give {words}.")
         for name, least in LEAST_SETTINGS.items():
             value = getattr(self, name)
@@ -152,7 +158,9 @@ class Settings:
             except (TypeError, ValueError):
                 raise FitError(f"{argument(name, value)}: give a number.") from None
             if name == "target_accept" and not 0 < number < 1:
-                raise FitError(f"{argument(name, value)}: give a number between 0 and 1.")
+                raise FitError(
+                    f"{argument(name, value)}: give a number between 0 and 1."
+                )
             object.__setattr__(self, name, number)
 
 
@@ -174,7 +182,9 @@ class Sampled:
     draws: xr.Dataset
     stats: xr.Dataset
     convergence: Convergence
-    settings: Mapping[str, Any]  # those in `RUN_SETTINGS` as they were at last, and versions
+    settings: Mapping[
+        str, Any
+    ]  # those in `RUN_SETTINGS` as they were at last, and versions
 
 
 def sample(data: Data, settings: Settings) -> Sampled:
@@ -196,11 +206,21 @@ def sample(data: Data, settings: Settings) -> Sampled:
         draws, accept = settings.draws or FIRST, settings.target_accept
         # A stated number of draws is kept: the retry has smaller steps alone.
         for left in reversed(range(1 + smaller if settings.draws else TRIES)):
-            words, total = f"{law}: {draws:,} draws", settings.chains * (settings.tune + draws)
+            words, total = (
+                f"{law}: {draws:,} draws",
+                settings.chains * (settings.tune + draws),
+            )
             began = time.monotonic()
             with step(f"{words} of each of {settings.chains} chains", total) as move:
                 run = _run(
-                    density, mode[:size], factor, settings, draws, accept, move, left_for_retries
+                    density,
+                    mode[:size],
+                    factor,
+                    settings,
+                    draws,
+                    accept,
+                    move,
+                    left_for_retries,
                 )
             seconds = time.monotonic() - began
             if run is None:
@@ -216,7 +236,9 @@ def sample(data: Data, settings: Settings) -> Sampled:
             most = not settings.draws and draws >= LAST and accept >= SMALLER_STEPS[-1]
             if convergence.enough or not left or most:
                 break
-            draws, accept = _next_run(convergence, draws, accept, settings, last=left == 1)
+            draws, accept = _next_run(
+                convergence, draws, accept, settings, last=left == 1
+            )
             slow = ", ".join([*failing(losses), *_coarse(scales)])
             why = "; ".join(convergence.missed) + (f" ({slow})" if slow else "")
             # As long for each draw as before: smaller steps take longer, better scales less.
@@ -227,7 +249,9 @@ def sample(data: Data, settings: Settings) -> Sampled:
                 if math.isinf(left_for_retries):
                     left_for_retries = RETRY_WORK / density.memory.size
                 if times * gradients > left_for_retries:
-                    too_long = f"would take long, about {ahead} here, so it was not made"
+                    too_long = (
+                        f"would take long, about {ahead} here, so it was not made"
+                    )
                     break
             say(f"{words}: {why}; again with {again}, about {ahead}")
             # The draws know the scales better than the curvature at one point.
@@ -238,14 +262,18 @@ def sample(data: Data, settings: Settings) -> Sampled:
     if too_long:
         words = f"{law}: {why}; a retry with {again} {too_long}"
         warnings.warn(
-            f"{words}; ask for it by {argument('retry', True)}.", FitWarning, stacklevel=2
+            f"{words}; ask for it by {argument('retry', True)}.",
+            FitWarning,
+            stacklevel=2,
         )
     dims = {
         name: ("chain", "draw", *(f"{name}_{i}" for i in range(value.ndim - 2)))
         for name, value in values.items()
     }
     chains = {"chain": np.arange(points.shape[0]), "draw": np.arange(points.shape[1])}
-    sampled = xr.Dataset({name: (dims[name], value) for name, value in values.items()}, chains)
+    sampled = xr.Dataset(
+        {name: (dims[name], value) for name, value in values.items()}, chains
+    )
     ran = {name: getattr(settings, name) for name in RUN_SETTINGS}
     ran |= {"draws": draws_of, "target_accept": accept_of}
     ran["versions"] = {name: version(name) for name in PACKAGES}
@@ -253,7 +281,12 @@ def sample(data: Data, settings: Settings) -> Sampled:
 
 
 def _next_run(
-    convergence: Convergence, draws: int, accept: float, settings: Settings, *, last: bool
+    convergence: Convergence,
+    draws: int,
+    accept: float,
+    settings: Settings,
+    *,
+    last: bool,
 ) -> tuple[int, float]:
     """Draws per chain and target acceptance of the next run."""
     if settings.retry is not False:
@@ -281,7 +314,11 @@ def _coarse(scales: xr.Dataset) -> list[str]:
     """Scales that are not known well enough."""
     if scales.sizes["chain"] < 2 or scales.sizes["draw"] < 4:
         return []
-    return [name for name, error in scale_errors(scales).items() if not error <= MAX_SCALE_ERROR]
+    return [
+        name
+        for name, error in scale_errors(scales).items()
+        if not error <= MAX_SCALE_ERROR
+    ]
 
 
 def _checked(
@@ -292,7 +329,12 @@ def _checked(
     Forecasts use the losses, and the scales of noise, effects and deviations.
     """
     data = density.data
-    law, at, shape, by_draw = data.spec.law, data.at, values["sigma"].shape, ("chain", "draw")
+    law, at, shape, by_draw = (
+        data.spec.law,
+        data.at,
+        values["sigma"].shape,
+        ("chain", "draw"),
+    )
     q: dict[str, Floats] = {n: values[n].reshape(-1, 1) for n in law.coordinates}
     for walk in law.walks:
         steps = values[walk.steps]
@@ -300,7 +342,9 @@ def _checked(
     rows = np.unique(np.linspace(0, len(data) - 1, CHECKED_ROWS).astype(int))
     amounts = law.amounts(q, at)
     loss = data.law.loss(amounts, {name: v[rows] for name, v in data.x.items()}, at)
-    losses = xr.Dataset({"log_loss": ((*by_draw, "row"), np.log(loss).reshape(*shape, -1))})
+    losses = xr.Dataset(
+        {"log_loss": ((*by_draw, "row"), np.log(loss).reshape(*shape, -1))}
+    )
     names = {"sigma", *(f"tau_{level}" for level in data.groups)}
     names |= {walk.scale for walk in law.walks}
     scales = xr.Dataset({name: (by_draw, values[name]) for name in sorted(names)})
@@ -337,7 +381,9 @@ def to_mode(density: "Density", seed: int) -> tuple["Density", Floats]:
     jitter[1:, :size] = rng.uniform(-1, 1, (MODE_STARTS - 1, size))
     # The data determine the losses at the reference points.
     jitter[:, density.names.index("L_ref")] = 0.0
-    best = min((climb(density, first + offset) for offset in jitter), key=lambda end: end.fun)
+    best = min(
+        (climb(density, first + offset) for offset in jitter), key=lambda end: end.fun
+    )
     if best.fun >= LARGE:
         raise FitError(
             f"{density.data.spec.law.name}: the density is finite for no parameters that were "
@@ -361,7 +407,8 @@ def _factor(density: "Density", mode: Floats) -> Floats:
 
     steps = CURVATURE_STEP * np.eye(size)
     rows = [
-        (gradient(mode[:size] - h) - gradient(mode[:size] + h)) / 2 / CURVATURE_STEP for h in steps
+        (gradient(mode[:size] - h) - gradient(mode[:size] + h)) / 2 / CURVATURE_STEP
+        for h in steps
     ]
     hessian = np.nan_to_num(np.array(rows))
     eigenvalues, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
@@ -410,7 +457,13 @@ def _run(
 
     names, shapes, types = ["point"], [(density.size,)], [np.dtype("float64")]
     model = from_pyfunc(
-        density.size, log_density, expand, types, shapes, names, make_initial_point_fn=start
+        density.size,
+        log_density,
+        expand,
+        types,
+        shapes,
+        names,
+        make_initial_point_fn=start,
     )
     # Threads would wait for each other where a gradient is short.
     work = len(density.data) * len(density.weights)
@@ -425,7 +478,9 @@ def _run(
         target_accept=accept,
         save_warmup=False,
         progress_bar=False,
-        progress_callback=lambda chains: move(sum(chain.finished_draws for chain in chains)),
+        progress_callback=lambda chains: move(
+            sum(chain.finished_draws for chain in chains)
+        ),
         progress_rate=REPORT_MILLISECONDS,
         blocking=False,
     )

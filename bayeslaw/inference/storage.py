@@ -45,7 +45,9 @@ MARK, POOL_MARK = "bayeslaw posterior", "bayeslaw pool"
 def write(tree: xr.DataTree, path: str | Path) -> None:
     """Write a tree with the digest of its content, by which `read` finds damage."""
     if Path(path).suffix != ".nc":  # the command line knows a posterior by it
-        raise FileError(f"{path}: a posterior is saved as NetCDF; give a name that ends in .nc.")
+        raise FileError(
+            f"{path}: a posterior is saved as NetCDF; give a name that ends in .nc."
+        )
     tree.attrs["sha256"] = _digest(tree)
     # In memory, where HDF5 meets no full disk. In a worker of Dask, xarray would ask the cluster
     # for a lock, which knows no file in memory.
@@ -61,7 +63,10 @@ def _digest(tree: xr.DataTree) -> str:
     sha256 = hashlib.sha256()
     for group in tree.subtree:
         # As JSON, in which no two lists of texts look alike.
-        texts = [group.path, *(str(group.attrs.get(name)) for name in ("format", "schema", "meta"))]
+        texts = [
+            group.path,
+            *(str(group.attrs.get(name)) for name in ("format", "schema", "meta")),
+        ]
         sha256.update(json.dumps(texts).encode())
         for name in sorted(map(str, group.variables)):
             values = group.variables[name]
@@ -73,14 +78,27 @@ def _digest(tree: xr.DataTree) -> str:
     return sha256.hexdigest()
 
 
-SHARED_STATS = ("diverging", "depth", "maxdepth_reached", "n_steps", "step_size", "exact")
+SHARED_STATS = (
+    "diverging",
+    "depth",
+    "maxdepth_reached",
+    "n_steps",
+    "step_size",
+    "exact",
+)
 """Sampler statistics in a file without losses. Not the log posterior or the energy: each of their
 draws is an equation for the losses, and there are more draws than losses."""
 
 
 def columns_read(fit: FittedLaw) -> set[str]:
     """Columns that the law, its effects and comparisons of rows may read; not the loss."""
-    read = {*COVARIATES, *fit.law.columns, *fit.law.declared, *LABEL_COLUMNS, "synthetic"}
+    read = {
+        *COVARIATES,
+        *fit.law.columns,
+        *fit.law.declared,
+        *LABEL_COLUMNS,
+        "synthetic",
+    }
     read |= {UNIQUE, ANNEALED, RATE_COLUMN}
     read |= {effects.level(name).column for name in fit.spec.effects}
     if fit.law.step(Departure):
@@ -101,7 +119,9 @@ def without_losses(fit: FittedLaw, columns: set[str]) -> FittedLaw:
         )
     frame = fit.table.frame
     bare = frame[[column for column in frame if column in columns]]
-    if "role" not in bare and (role := role_by_losses(frame)):  # by losses that may not stay
+    if "role" not in bare and (
+        role := role_by_losses(frame)
+    ):  # by losses that may not stay
         bare = bare.assign(role=role)
     return dataclasses.replace(
         fit,
@@ -123,7 +143,9 @@ def tree_of(posterior: FittedLaw, columns: set[str] | None = None) -> xr.DataTre
         "at": dict(posterior.at),
         "convergence": dataclasses.asdict(posterior.convergence),
         "settings": dict(posterior.settings),
-        "table": {n: getattr(posterior.table, n) for n in ("name", "selection", "sha256")},
+        "table": {
+            n: getattr(posterior.table, n) for n in ("name", "selection", "sha256")
+        },
     }
     frames = {"rows": posterior.table.frame, "baselines": posterior.table.baselines}
     # Columns as JSON, which keeps every bit of a float, and labels such as 007 or "".
@@ -132,11 +154,21 @@ def tree_of(posterior: FittedLaw, columns: set[str] | None = None) -> xr.DataTre
         for name, frame in frames.items()
     }
     table = xr.Dataset(texts)
-    numeric = {n: v for n, v in posterior.stats.data_vars.items() if v.dtype.kind in "fiub"}
+    numeric = {
+        n: v for n, v in posterior.stats.data_vars.items() if v.dtype.kind in "fiub"
+    }
     tree = xr.DataTree.from_dict(
-        {"posterior": posterior.draws, "sample_stats": xr.Dataset(numeric), "table": table}
+        {
+            "posterior": posterior.draws,
+            "sample_stats": xr.Dataset(numeric),
+            "table": table,
+        }
     )
-    tree.attrs = {"format": MARK, "schema": SCHEMA, "meta": json.dumps(meta, ensure_ascii=False)}
+    tree.attrs = {
+        "format": MARK,
+        "schema": SCHEMA,
+        "meta": json.dumps(meta, ensure_ascii=False),
+    }
     return tree
 
 
@@ -170,7 +202,9 @@ def read(path: str | Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
             tree.load()
             whole = _digest(tree) == tree.attrs.get("sha256")
     except Exception as error:  # damage makes HDF5 and xarray raise nearly every type
-        raise FileError(f"{path}: not a readable posterior (truncated or another file).") from error
+        raise FileError(
+            f"{path}: not a readable posterior (truncated or another file)."
+        ) from error
     form = tree.attrs.get("format")
     if form not in (MARK, POOL_MARK):
         raise FileError(f"{path}: a NetCDF file, but not a bayeslaw posterior.")
@@ -251,12 +285,16 @@ def to_datatree(fit: FittedLaw, *, seed: int = 0, prior: int = 1000) -> xr.DataT
     rows = {"row": np.arange(len(frame))}
 
     def drawn(values: Floats, shape: tuple[int, int] = shape) -> xr.Dataset:
-        return xr.Dataset({OBSERVED: (("chain", "draw", "row"), values.reshape(*shape, -1))}, rows)
+        return xr.Dataset(
+            {OBSERVED: (("chain", "draw", "row"), values.reshape(*shape, -1))}, rows
+        )
 
     latent = np.log(fit.losses(fit.table))
     improper = [name for name, p in fit.spec.priors.items() if not p.proper]
     groups_of = [effects.level(name).column for name in fit.spec.effects]
-    columns = [c for c in dict.fromkeys((*COVARIATES, *fit.columns, *groups_of)) if c in frame]
+    columns = [
+        c for c in dict.fromkeys((*COVARIATES, *fit.columns, *groups_of)) if c in frame
+    ]
     observed = xr.DataArray(np.log(fit.table.loss), rows, ("row",))
     # Training rows without a label have the effect that was fitted to them, not a new one.
     replicated = latent + residual_draws(fit, frame, rng, training=True)
@@ -266,14 +304,23 @@ def to_datatree(fit: FittedLaw, *, seed: int = 0, prior: int = 1000) -> xr.DataT
         "log_likelihood": drawn(log_likelihood(fit)),
         "posterior_predictive": drawn(replicated),
         "observed_data": xr.Dataset({OBSERVED: observed}),
-        "constant_data": xr.Dataset({c: ("row", frame[c].to_numpy()) for c in columns}, rows),
+        "constant_data": xr.Dataset(
+            {c: ("row", frame[c].to_numpy()) for c in columns}, rows
+        ),
     }
     if not improper:
-        before, predictive = priors.draw(make_data(fit.spec, fit.table, at=fit.at), prior, rng)
-        by_draw = {n: (("chain", "draw"), before[n].reshape(1, -1)) for n in [*fit.values(), "E"]}
+        before, predictive = priors.draw(
+            make_data(fit.spec, fit.table, at=fit.at), prior, rng
+        )
+        by_draw = {
+            n: (("chain", "draw"), before[n].reshape(1, -1))
+            for n in [*fit.values(), "E"]
+        }
         groups["prior"] = xr.Dataset(by_draw)
         groups["prior_predictive"] = drawn(predictive, (1, prior))
-    tree = xr.DataTree.from_dict({name: with_units(group, fit) for name, group in groups.items()})
+    tree = xr.DataTree.from_dict(
+        {name: with_units(group, fit) for name, group in groups.items()}
+    )
     tree.attrs = {"law": fit.law.name, "table": fit.table.name}
     if improper:
         tree.attrs["prior"] = f"not drawn: improper for {', '.join(improper)}"
@@ -288,13 +335,19 @@ def with_units(group: xr.Dataset, fit: FittedLaw) -> xr.Dataset:
         | dict.fromkeys(slopes, "nats per token and e-fold")
         | {OBSERVED: f"log of {NATS}"}
     )
-    units |= dict.fromkeys(("L_ref", "E"), NATS) | dict.fromkeys(fit.law.exponents, "dimensionless")
+    units |= dict.fromkeys(("L_ref", "E"), NATS) | dict.fromkeys(
+        fit.law.exponents, "dimensionless"
+    )
     units |= dict.fromkeys(fit.spec.likelihood.parameters, "dimensionless")
     units |= dict.fromkeys(fit.law.coefficients, f"{NATS}, at covariates of 1")
     group = group.copy()
     for name, values in group.data_vars.items():
         if str(name) in units:
             values.attrs["units"] = units[str(name)]
-        elif str(name) == "sigma" or str(name).startswith("tau_") or "_effect" in str(name):
+        elif (
+            str(name) == "sigma"
+            or str(name).startswith("tau_")
+            or "_effect" in str(name)
+        ):
             values.attrs["units"] = "log loss, about a relative error"
     return group

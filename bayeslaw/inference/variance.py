@@ -39,7 +39,9 @@ def latent_parts(
     x = fit.covariates(rows)
     p, shape = plain.amounts(fit.values(), fit.at), (fit.count, len(frame))
     # Losses of bases that are not known are drawn, so that some covariates vary.
-    middle = {name: np.median(v, axis=0) if np.ndim(v) > 1 else v for name, v in x.items()}
+    middle = {
+        name: np.median(v, axis=0) if np.ndim(v) > 1 else v for name, v in x.items()
+    }
 
     def log_loss(x: Values) -> Floats:
         return np.log(np.broadcast_to(plain.loss(p, x, fit.at), shape))
@@ -56,7 +58,9 @@ def latent_parts(
     }
 
 
-def parts_of(fit: FittedLaw, frame: pd.DataFrame, kind: str, seed: int) -> dict[str, Floats]:
+def parts_of(
+    fit: FittedLaw, frame: pd.DataFrame, kind: str, seed: int
+) -> dict[str, Floats]:
     """Parts of the log loss of `Posterior.forecast` of some rows, each (draws, rows)."""
     if kind == "latent":
         return latent_parts(fit, frame, None)
@@ -70,7 +74,9 @@ def parts_of(fit: FittedLaw, frame: pd.DataFrame, kind: str, seed: int) -> dict[
     return parts
 
 
-def shares(members: Iterable[tuple[float, Mapping[str, Floats]]], index: pd.Index) -> pd.DataFrame:
+def shares(
+    members: Iterable[tuple[float, Mapping[str, Floats]]], index: pd.Index
+) -> pd.DataFrame:
     """`sd` of the log loss and the share of each of `PARTS`, a row for each row.
 
     Each member of a pool is its weight and its parts, (draws, rows). Rows are NaN where a loss is
@@ -80,7 +86,10 @@ def shares(members: Iterable[tuple[float, Mapping[str, Floats]]], index: pd.Inde
     with np.errstate(invalid="ignore", divide="ignore"):
         for weight, parts in members:
             total = np.sum([*parts.values()], axis=0)
-            centred, by = total - total.mean(0), dict.fromkeys(PARTS, np.zeros(total.shape[1]))
+            centred, by = (
+                total - total.mean(0),
+                dict.fromkeys(PARTS, np.zeros(total.shape[1])),
+            )
             for name, values in parts.items():
                 source = name if name in PARTS else "run"
                 by[source] = by[source] + ((values - values.mean(0)) * centred).mean(0)
@@ -103,7 +112,9 @@ def shares(members: Iterable[tuple[float, Mapping[str, Floats]]], index: pd.Inde
     return frame
 
 
-def shares_blocks(frame: pd.DataFrame, labels: Mapping[str, Format] | None = None) -> list[Block]:
+def shares_blocks(
+    frame: pd.DataFrame, labels: Mapping[str, Format] | None = None
+) -> list[Block]:
     """The table of `shares`, without parts that no row has; `labels` are formats of others.
 
     A sentence explains negative shares, if there are some.
@@ -113,7 +124,9 @@ def shares_blocks(frame: pd.DataFrame, labels: Mapping[str, Format] | None = Non
     formats |= labels or {}
     formats["sd"] = lambda sd: f"{100 * sd:.2g} %"
     columns = [c for c in frame if c in sources or c not in PARTS]
-    blocks: list[Block] = [Table(frame[columns], "Where its uncertainty comes from", formats)]
+    blocks: list[Block] = [
+        Table(frame[columns], "Where its uncertainty comes from", formats)
+    ]
     # As they are shown, in whole per cent.
     if (frame[sources].round(2) < 0).any(axis=None):
         blocks.append(Note(NEGATIVE, "quiet"))

@@ -73,7 +73,10 @@ class Polynomial(Linear):
 
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        return {name: tuple(dict.fromkeys(along)) for name, along in self.coefficients.items()}
+        return {
+            name: tuple(dict.fromkeys(along))
+            for name, along in self.coefficients.items()
+        }
 
     def without(self, held: Collection[str]) -> "Polynomial | None":
         varying = {
@@ -85,7 +88,9 @@ class Polynomial(Linear):
 
     def column(self, name: str, x: Values, at: Values, xp: Namespace = np) -> Array:
         along = self.coefficients[name]
-        value: Array = 1.0 / math.prod(math.factorial(along.count(c)) for c in set(along))
+        value: Array = 1.0 / math.prod(
+            math.factorial(along.count(c)) for c in set(along)
+        )
         for covariate in along:
             value = value * (x[covariate] - at[covariate])
         return value
@@ -109,7 +114,9 @@ class Knots:
 
         The two at the reference point are 0.0 and -0.0, so that the sign tells the side.
         """
-        return self.spacing * np.concatenate([np.arange(self.above), -1.0 * np.arange(self.below)])
+        return self.spacing * np.concatenate(
+            [np.arange(self.above), -1.0 * np.arange(self.below)]
+        )
 
     def reaching(self, low: float, high: float) -> "Knots":
         """Knots of the same spacing that cover `low` to `high` too; none is removed."""
@@ -120,7 +127,10 @@ class Knots:
         """Hinge functions ``sqrt(spacing) max(±(u - u_j), 0)``, shape (knots, ...)."""
         knots, size = self.positions, math.sqrt(self.spacing)
         axes = (-1, *[1] * u.ndim)
-        slope, offset = np.copysign(size, knots).reshape(axes), (size * abs(knots)).reshape(axes)
+        slope, offset = (
+            np.copysign(size, knots).reshape(axes),
+            (size * abs(knots)).reshape(axes),
+        )
         return xp.maximum(slope * u - offset, 0.0)
 
     def correlated(self, length: float) -> Floats:
@@ -129,7 +139,10 @@ class Knots:
         Steps at distance u have correlation ``exp(-u / length)``. Further knots leave the rows of
         those before them as they are.
         """
-        factor, rho = np.zeros((self.above + self.below,) * 2), math.exp(-self.spacing / length)
+        factor, rho = (
+            np.zeros((self.above + self.below,) * 2),
+            math.exp(-self.spacing / length),
+        )
         for first, count in ((0, self.above), (self.above, self.below)):
             side = np.arange(count)
             own = np.tril(rho ** abs(side[:, None] - side))
@@ -150,7 +163,9 @@ class Walk(Deviation):
     """
 
     of: str
-    steps: str  # name of the vector of steps; draws of it have the knots as a further axis
+    steps: (
+        str  # name of the vector of steps; draws of it have the knots as a further axis
+    )
     scale: str  # name of the scale that several walks have in common
     along: str  # covariate u of the knots
     times: str  # covariate v, or ""
@@ -158,21 +173,27 @@ class Walk(Deviation):
     spacing: float  # least distance of the knots, in e-folds
     knots: Knots | None = None  # by default chosen from the rows; see `reach`
     over: str = ""  # covariate by which that of the knots is divided, as in D / N
-    correlation: float = 0.0  # length over which steps are correlated, in e-folds; 0: independent
+    correlation: float = (
+        0.0  # length over which steps are correlated, in e-folds; 0: independent
+    )
 
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
         return {self.scale: tuple(c for c in (self.along, self.over, self.times) if c)}
 
     def without(self, held: Collection[str]) -> "Walk | None":
-        return None if {column_of(self.along), column_of(self.times)} & {*held} else self
+        return (
+            None if {column_of(self.along), column_of(self.times)} & {*held} else self
+        )
 
     def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Untyped:
         if self.steps not in p:
             return 0.0
         steps: Untyped = p[self.steps]
         columns = self.columns(x, at, xp)
-        if columns.ndim == 2 and steps.ndim != 2:  # rows; draws of the steps have an axis for them
+        if (
+            columns.ndim == 2 and steps.ndim != 2
+        ):  # rows; draws of the steps have an axis for them
             total = steps @ columns
             total = total[..., 0, :] if steps.ndim > 1 else total
         else:
@@ -199,7 +220,10 @@ class Walk(Deviation):
 
     def columns(self, x: Values, at: Values, xp: Namespace = np) -> Untyped:
         """Design matrix ``sqrt(spacing) h_j(u) v`` of independent steps, shape (knots, rows)."""
-        u, v = self._position(x, at), x[self.times] - at[self.times] if self.times else 1.0
+        u, v = (
+            self._position(x, at),
+            x[self.times] - at[self.times] if self.times else 1.0,
+        )
         u = u + 0 * v if self.times else u  # both of one shape
         knots = self.knots or self.reach(x, at)
         hinges = knots.hinges(u, xp) * v

@@ -24,7 +24,9 @@ class BaseFit(ABC):
     accepts_unconverged: bool = field(default=False, repr=False)
     accepts_beyond: bool = field(default=False, repr=False)
 
-    if TYPE_CHECKING:  # at runtime a dataclass would take it for the default of its field
+    if (
+        TYPE_CHECKING
+    ):  # at runtime a dataclass would take it for the default of its field
 
         @property
         def table(self) -> LossTable | None:
@@ -105,7 +107,9 @@ class BaseFit(ABC):
         self.require_converged()
         return np.asarray(np.median(self.latent(table), axis=0))
 
-    def accepted(self, *, unconverged: bool = False, beyond_evidence: bool = False) -> Self:
+    def accepted(
+        self, *, unconverged: bool = False, beyond_evidence: bool = False
+    ) -> Self:
         """The same fit, to be used in spite of what is accepted.
 
         Parameters

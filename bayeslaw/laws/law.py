@@ -105,7 +105,9 @@ class Law:
     def __post_init__(self) -> None:
         table: dict[str, Parameter] = {}
         for row in self._rows():  # several terms or deviations may have one in common
-            stated = table.get(row.name) or replace(self.by_symbol.get(row.name, row), along=())
+            stated = table.get(row.name) or replace(
+                self.by_symbol.get(row.name, row), along=()
+            )
             along = tuple(dict.fromkeys((*stated.along, *row.along)))
             table[row.name] = replace(stated, local=row.local, along=along)
         object.__setattr__(self, "by_symbol", table)
@@ -113,14 +115,23 @@ class Law:
     def _rows(self) -> Iterator[Parameter]:
         yield Parameter("E", "L_ref")
         for term in self.terms:
-            yield Parameter(term.coefficient, term.slope, term.covariates[:1], of_local=HALF)
+            yield Parameter(
+                term.coefficient, term.slope, term.covariates[:1], of_local=HALF
+            )
             for name, along in term.covariates_of.items():
-                yield Parameter(name, term.local if name == term.leading else name, along)
+                yield Parameter(
+                    name, term.local if name == term.leading else name, along
+                )
         for step in self.steps:
             for name, local in zip(step.parameters, step.local, strict=True):
                 prior, typical = step.priors.get(local), step.typical.get(name, 1.0)
-                row = Parameter(name, local, step.covariates_of[name], prior, typical=typical)
-                bounds, of_local = prior.support if prior else HALF, LINE if local != name else None
+                row = Parameter(
+                    name, local, step.covariates_of[name], prior, typical=typical
+                )
+                bounds, of_local = (
+                    prior.support if prior else HALF,
+                    LINE if local != name else None,
+                )
                 yield replace(row, bounds=bounds, of_local=of_local)
         for deviation in self.deviations:
             for name in deviation.parameters:
@@ -146,7 +157,9 @@ class Law:
     @cached_property
     def exponents(self) -> tuple[str, ...]:
         """Paper symbols of every parameter that enters non-linearly."""
-        return tuple(name for name in self.by_symbol if name not in ("E", *self.coefficients))
+        return tuple(
+            name for name in self.by_symbol if name not in ("E", *self.coefficients)
+        )
 
     @cached_property
     def discrepancy_parameters(self) -> tuple[str, ...]:
@@ -158,7 +171,9 @@ class Law:
     def priors(self) -> dict[str, Prior]:
         """Priors by what they are of: floor, reference coordinates, noise."""
         rows = self.by_symbol.values()
-        return {r.prior_name or r.local: r.prior for r in rows if r.prior} | {**self.noise}
+        return {r.prior_name or r.local: r.prior for r in rows if r.prior} | {
+            **self.noise
+        }
 
     @cached_property
     def prior_bounds(self) -> dict[str, tuple[float, float]]:
@@ -172,8 +187,13 @@ class Law:
     @cached_property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
         """Columns of a table along which each reference coordinate acts."""
-        of_row = {r.local: dict.fromkeys(map(column_of, r.along)) for r in self.by_symbol.values()}
-        columns = {n: tuple(c for c in row if c in self.columns) for n, row in of_row.items()}
+        of_row = {
+            r.local: dict.fromkeys(map(column_of, r.along))
+            for r in self.by_symbol.values()
+        }
+        columns = {
+            n: tuple(c for c in row if c in self.columns) for n, row in of_row.items()
+        }
         return {name: along for name, along in columns.items() if along}
 
     @cached_property
@@ -204,20 +224,30 @@ class Law:
         """What needs each of the `columns`, for messages."""
         needs = {}
         for c in self.columns:
-            terms = [t.coefficient for t in self.terms if c in map(column_of, t.covariates)]
-            needs[c] = f"for {', '.join(terms)} of {self.name}" if terms else f"for {self.name}"
+            terms = [
+                t.coefficient for t in self.terms if c in map(column_of, t.covariates)
+            ]
+            needs[c] = (
+                f"for {', '.join(terms)} of {self.name}"
+                if terms
+                else f"for {self.name}"
+            )
         return needs
 
     @cached_property
     def identity(self) -> str:
         """Hash of what the loss and its priors depend on, which name and title are not part of."""
         parts = asdict(replace(self, steps=()))
-        stated = {name: parts[name] for name in ("terms", "deviations", "token_unit", "role")}
+        stated = {
+            name: parts[name] for name in ("terms", "deviations", "token_unit", "role")
+        }
         for term, keys in zip(self.terms, stated["terms"], strict=True):
             own = [(row.name, row.logged) for row in keys.pop("own") and term.own]
             keys |= {"own": own} if own else {}
         bounds = {name: row.bounds for name, row in self.by_symbol.items()}
-        stated |= {"priors": {name: asdict(prior) for name, prior in self.priors.items()}}
+        stated |= {
+            "priors": {name: asdict(prior) for name, prior in self.priors.items()}
+        }
         stated |= {"bounds": bounds, "steps": [repr(step) for step in self.steps]}
         return digest(stated | ({"held": dict(self.held)} if self.held else {}))
 
@@ -252,21 +282,28 @@ class Law:
         """The law with knots of its random walks that cover some rows."""
         x = self.of_deviations(x)
         reaching = [
-            replace(d, knots=d.reach(x, at)) if isinstance(d, Walk) else d for d in self.deviations
+            replace(d, knots=d.reach(x, at)) if isinstance(d, Walk) else d
+            for d in self.deviations
         ]
         return replace(self, deviations=tuple(reaching)) if self.walks else self
 
     @property
     def without_discrepancy(self) -> "Law":
         """The law as it is stated in its file, with what the columns of a table call for."""
-        return replace(self, deviations=(), steps=tuple(s for s in self.steps if not s.added))
+        return replace(
+            self, deviations=(), steps=tuple(s for s in self.steps if not s.added)
+        )
 
-    def deviating(self, deviations: Sequence[Deviation], priors: Mapping[str, Prior]) -> "Law":
+    def deviating(
+        self, deviations: Sequence[Deviation], priors: Mapping[str, Prior]
+    ) -> "Law":
         """The law with deviations of its log loss along what varies, and priors of parameters.
 
         The bounds of a parameter are the support of its prior.
         """
-        rows = {n: Parameter(n, n, prior=p, bounds=p.support) for n, p in priors.items()}
+        rows = {
+            n: Parameter(n, n, prior=p, bounds=p.support) for n, p in priors.items()
+        }
         varying = tuple(v for d in deviations if (v := d.without(self.held)))
         return replace(self, deviations=varying, by_symbol={**self.by_symbol, **rows})
 
@@ -278,7 +315,9 @@ class Law:
 
     def taking(self, *kinds: type[Step]) -> "Law":
         """The law with steps of some kinds, which columns of a table call for."""
-        new = [kind.of_columns(self.columns) for kind in kinds if self.step(kind) is None]
+        new = [
+            kind.of_columns(self.columns) for kind in kinds if self.step(kind) is None
+        ]
         return self.with_steps(*new) if new else self
 
     def of_role(self, role: Literal["target", "source"]) -> "Law":
@@ -293,19 +332,30 @@ class Law:
         or of a coefficient. So is a term all of whose covariates are led by others, where its own
         leading exponent changes nothing. A prior of E becomes that of E and these terms.
         """
-        same = [c for c in self.columns if c in frame and (frame[c] == frame[c].iloc[0]).all()]
+        same = [
+            c
+            for c in self.columns
+            if c in frame and (frame[c] == frame[c].iloc[0]).all()
+        ]
         if not same:
             return self
         held = {**self.held, **{c: float(frame[c].iloc[0]) for c in same}}
-        kept = [t for t in self.terms if any(column_of(c) not in held for c in t.covariates)]
+        kept = [
+            t for t in self.terms if any(column_of(c) not in held for c in t.covariates)
+        ]
         x = self._logs(frame)
         at = {covariate: values[:1] for covariate, values in x.items()}
-        rng, names = np.random.default_rng(0), [n for t in kept for n in (t.local, *t.exponents)]
+        rng, names = (
+            np.random.default_rng(0),
+            [n for t in kept for n in (t.local, *t.exponents)],
+        )
         q = {name: rng.uniform(0.1, 0.9, (8, 1)) for name in names}
 
         def logs(term: Term, p: Values, start: Values) -> Floats:
             with np.errstate(all="ignore"):
-                return np.asarray(term.log_ratio(term.from_local(p, at, np), x, start, np))
+                return np.asarray(
+                    term.log_ratio(term.from_local(p, at, np), x, start, np)
+                )
 
         def acts(term: Term, name: str) -> bool:
             moved = logs(term, {**q, name: 1.1 * q[name]}, at)
@@ -394,7 +444,11 @@ class Law:
         A missing or invalid column, and another value of a held one, are errors.
         """
         rows = rows_of(rows, name, self.needs, self.declared)
-        return replace(rows, frame=self.at_held(rows.frame, rows.name)) if self.held else rows
+        return (
+            replace(rows, frame=self.at_held(rows.frame, rows.name))
+            if self.held
+            else rows
+        )
 
     def covariates(self, rows: Rows | pd.DataFrame) -> dict[str, Floats]:
         """Logarithms of the covariates of `rows`, each of shape (rows,).
@@ -403,7 +457,9 @@ class Law:
         """
         rows = self.rows(rows)
         if (rows.frame["tokens"] == 0).any():
-            raise TableError(f"{rows.name}: the law {self.name} has no value at tokens = 0.")
+            raise TableError(
+                f"{rows.name}: the law {self.name} has no value at tokens = 0."
+            )
         x = self._logs(rows.frame)
         for step in self.steps:
             x |= step.covariates(rows.frame, self.token_unit)
@@ -448,8 +504,12 @@ class Law:
 
     def point(self, at: Mapping[str, float]) -> dict[str, float]:
         """Covariates at the reference point `at`, in the units of a table."""
-        logged = {c: c not in self.declared or self.declared[c].logged for c in self.columns}
-        point = {c: math.exp(at[c]) if logged[c] else at[c] for c in self.columns if c in at}
+        logged = {
+            c: c not in self.declared or self.declared[c].logged for c in self.columns
+        }
+        point = {
+            c: math.exp(at[c]) if logged[c] else at[c] for c in self.columns if c in at
+        }
         if "tokens" in point:
             point["tokens"] *= self.token_unit
         point = {**point, **self.held}
@@ -459,7 +519,9 @@ class Law:
         """Raise `TableError` unless the rows are one domain in which every covariate varies."""
         rows = self.rows(rows)
         frame, name = rows.frame, rows.name
-        domains = frame["domain"].dropna().unique().tolist() if "domain" in frame else []
+        domains = (
+            frame["domain"].dropna().unique().tolist() if "domain" in frame else []
+        )
         if len(domains) > 1:
             raise TableError(
                 f"{name}: several domains ({', '.join(map(str, domains))}); fit one, such as "
@@ -488,7 +550,9 @@ class Law:
             "rest": np.log(1 - own + SHARE_OFFSET),
         }
 
-    def effective[A: Array](self, p: Values, x: Named[A], xp: Namespace = np) -> Named[A]:
+    def effective[A: Array](
+        self, p: Values, x: Named[A], xp: Namespace = np
+    ) -> Named[A]:
         """The covariates as floor and terms count them, such as repeated tokens by their worth."""
         for step in self.steps:
             x = step.effective(p, x, xp, self.token_unit)
@@ -508,7 +572,9 @@ class Law:
     def loss(self, p: Values, x: Values, at: Values = ORIGIN) -> Floats: ...
     @overload
     def loss(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array: ...
-    def loss(self, p: Values, x: Values, at: Values = ORIGIN, xp: Namespace = np) -> Array:
+    def loss(
+        self, p: Values, x: Values, at: Values = ORIGIN, xp: Namespace = np
+    ) -> Array:
         """Loss in nats per token.
 
         Parameters
@@ -530,7 +596,9 @@ class Law:
         """
         return self._deviating(p, self._ratios(p, x, at, xp), x, at, xp)
 
-    def _deviating(self, p: Values, ratios: Values, x: Values, at: Values, xp: Namespace) -> Array:
+    def _deviating(
+        self, p: Values, ratios: Values, x: Values, at: Values, xp: Namespace
+    ) -> Array:
         loss, shares = self.stated(p, x, at, xp, ratios)
         if not self.deviations:
             return loss
@@ -540,7 +608,12 @@ class Law:
         return deviating
 
     def stated(
-        self, p: Values, x: Values, at: Values, xp: Namespace, ratios: Values | None = None
+        self,
+        p: Values,
+        x: Values,
+        at: Values,
+        xp: Namespace,
+        ratios: Values | None = None,
     ) -> tuple[Array, dict[str, Array]]:
         """The loss without deviations, and the share of it of each part that deviates.
 
@@ -555,9 +628,13 @@ class Law:
         for step in self.steps:
             parts, by = step.act((parts, by), p, x, at, xp)
         loss = total(parts)
-        return loss, {d.of: 1.0 if d.of == WHOLE else by[d.of] / loss for d in self.deviations}
+        return loss, {
+            d.of: 1.0 if d.of == WHOLE else by[d.of] / loss for d in self.deviations
+        }
 
-    def _ratios(self, p: Values, x: Values, at: Values, xp: Namespace) -> dict[str, Array]:
+    def _ratios(
+        self, p: Values, x: Values, at: Values, xp: Namespace
+    ) -> dict[str, Array]:
         x = self.effective(p, x, xp)
         return {t.coefficient: xp.exp(t.log_ratio(p, x, at, xp)) for t in self.terms}
 
@@ -570,7 +647,11 @@ class Law:
         return np.asarray(floor)
 
     def gradient(
-        self, p: Values, x: Values, at: Values = ORIGIN, names: Collection[str] | None = None
+        self,
+        p: Values,
+        x: Values,
+        at: Values = ORIGIN,
+        names: Collection[str] | None = None,
     ) -> dict[str, Floats]:
         """Derivative of `loss` by each parameter, or by those of some names.
 
@@ -604,37 +685,55 @@ class Law:
 
     # -- coordinates --------------------------------------------------------------------------
 
-    def amounts[A: Array](self, q: Named[A], at: Values, xp: Namespace = np) -> dict[str, A]:
+    def amounts[A: Array](
+        self, q: Named[A], at: Values, xp: Namespace = np
+    ) -> dict[str, A]:
         """Floor and terms at the reference point `at` in nats, and the paper's exponents."""
-        p: dict[str, A] = {walk.steps: q[walk.steps] for walk in self.walks if walk.steps in q}
+        p: dict[str, A] = {
+            walk.steps: q[walk.steps] for walk in self.walks if walk.steps in q
+        }
         for term in self.terms:
             p |= term.from_local(q, at, xp)
             p[term.coefficient] = q[term.slope] / term.local_exponent(p, at, xp)
         # Coefficients of deviations may be missing: the sampler has them as weights.
-        p |= {n: q[r.local] for n, r in self.by_symbol.items() if n not in p and r.local in q}
+        p |= {
+            n: q[r.local]
+            for n, r in self.by_symbol.items()
+            if n not in p and r.local in q
+        }
         p["E"] = q["L_ref"] - sum(p[c] for c in self.coefficients)
         for step in self.steps:
             p |= step.amounts(p, at)
         return p
 
-    def rescale[A: Array](self, p: Named[A], at: Values, xp: Namespace = np) -> dict[str, A]:
+    def rescale[A: Array](
+        self, p: Named[A], at: Values, xp: Namespace = np
+    ) -> dict[str, A]:
         """Paper coordinates from amounts at `at`."""
         p = dict(p)
         for term in self.terms:
-            p[term.coefficient] = p[term.coefficient] * xp.exp(-term.log_ratio(p, at, ORIGIN, xp))
+            p[term.coefficient] = p[term.coefficient] * xp.exp(
+                -term.log_ratio(p, at, ORIGIN, xp)
+            )
         for step in self.steps:
             p |= step.rescale(p, at)
         return {name: p[name] for name in self.parameters}
 
-    def to_paper[A: Array](self, q: Named[A], at: Values, xp: Namespace = np) -> dict[str, A]:
+    def to_paper[A: Array](
+        self, q: Named[A], at: Values, xp: Namespace = np
+    ) -> dict[str, A]:
         """Paper coordinates from reference coordinates at `at`."""
         return self.rescale(self.amounts(q, at, xp), at, xp)
 
-    def to_reference[A: Array](self, p: Named[A], at: Values, xp: Namespace = np) -> dict[str, A]:
+    def to_reference[A: Array](
+        self, p: Named[A], at: Values, xp: Namespace = np
+    ) -> dict[str, A]:
         """Reference coordinates at `at` from paper coordinates."""
         p = dict(p)
         for term in self.terms:
-            p[term.coefficient] = p[term.coefficient] * xp.exp(term.log_ratio(p, at, ORIGIN, xp))
+            p[term.coefficient] = p[term.coefficient] * xp.exp(
+                term.log_ratio(p, at, ORIGIN, xp)
+            )
         for step in self.steps:
             p |= step.to_reference(p, at)
         q: dict[str, A] = {row.local: p[name] for name, row in self.by_symbol.items()}

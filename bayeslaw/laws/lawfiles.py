@@ -39,7 +39,11 @@ _KEYS = (*_SETTINGS, "term", "departure", "covariates", "priors", *_NUMBERS)
 _OF_TERM = ("coefficient", "slope", "log", "along", "exponent", "gate")
 _OF_DEPARTURE = ("exponent", "fresh", "onset", "along", "share", "base", "rise")
 _OF_COVARIATE = ("label", "unit", "log")
-_SORTS = {"token_unit": "a number", "coupled": "a list of names", "log": "true or false"}
+_SORTS = {
+    "token_unit": "a number",
+    "coupled": "a list of names",
+    "log": "true or false",
+}
 """What the value of a key is, in words, where it is not text."""
 
 
@@ -73,11 +77,15 @@ def _of_publication(name: str) -> str:
 
 def able_laws(frame: pd.DataFrame) -> str:
     """Which shipped laws need only columns that a frame has, in words."""
-    laws = [load_law(name) for name in sorted(path.stem for path in models_dir().glob("*.toml"))]
+    laws = [
+        load_law(name)
+        for name in sorted(path.stem for path in models_dir().glob("*.toml"))
+    ]
     able = [
         law.name
         for law in laws
-        if ("role" in frame or not law.reads_own) and not missing_columns(frame, law.columns)
+        if ("role" in frame or not law.reads_own)
+        and not missing_columns(frame, law.columns)
     ]
     return f"Laws that need only columns that are there: {', '.join(able) or 'none'}."
 
@@ -90,7 +98,11 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
     except tomllib.TOMLDecodeError as error:
         raise LawError(f"{where}: not valid TOML: {error}") from error
     written = spec.get("term")
-    if not (written and isinstance(written, list) and all(isinstance(t, dict) for t in written)):
+    if not (
+        written
+        and isinstance(written, list)
+        and all(isinstance(t, dict) for t in written)
+    ):
         raise LawError(f"{where}: has no [[term]].")
     _check_names("key", spec, _KEYS, where)
     for key in ("title", "reference"):
@@ -115,22 +127,31 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
         here = f"{where}, [departure]"
         steps.append(_built(Departure, spec["departure"], _OF_DEPARTURE, here))
     noise = {n: prior for n, prior in priors.items() if n in NOISE}
-    law = Law(name=name, terms=tuple(terms), steps=tuple(steps), noise=noise, **settings)
+    law = Law(
+        name=name, terms=tuple(terms), steps=tuple(steps), noise=noise, **settings
+    )
     for row in own:
         if row.name not in law.declared:
-            raise LawError(f"{where}, [covariates.{row.name}]: no term has {row.name!r}.")
+            raise LawError(
+                f"{where}, [covariates.{row.name}]: no term has {row.name!r}."
+            )
     _check_symbols(law, where)
     return _with_numbers(law, spec, priors, where)
 
 
-def _check_names(what: str, names: Iterable[str], valid: Collection[str], where: str) -> None:
+def _check_names(
+    what: str, names: Iterable[str], valid: Collection[str], where: str
+) -> None:
     for name in names:
         if name not in valid:
             raise LawError(f"{where}: {unknown(what, name, valid)}")
 
 
 def _terms(
-    written: list[Document], own: tuple[Covariate, ...], priors: Collection[str], where: str
+    written: list[Document],
+    own: tuple[Covariate, ...],
+    priors: Collection[str],
+    where: str,
 ) -> list[Term]:
     terms = []
     for i, keys in enumerate(written, 1):
@@ -153,9 +174,13 @@ def _terms(
     return terms
 
 
-def _with_numbers(law: Law, spec: Document, priors: Mapping[str, Prior], where: str) -> Law:
+def _with_numbers(
+    law: Law, spec: Document, priors: Mapping[str, Prior], where: str
+) -> Law:
     """The law with the priors, bounds and sizes of its parameters."""
-    bounds, published = (_ranges(_table(spec, key, where), where) for key in _NUMBERS[:2])
+    bounds, published = (
+        _ranges(_table(spec, key, where), where) for key in _NUMBERS[:2]
+    )
     typical = _table(spec, "typical", where)
     for parameter, number in typical.items():
         _check_sort(number, parameter, "a number", f"{where}, [typical]")
@@ -165,10 +190,14 @@ def _with_numbers(law: Law, spec: Document, priors: Mapping[str, Prior], where: 
     for lacking in sorted(with_priors - priors.keys()):
         says = f"; of covariates {', '.join([*LETTERS, *law.declared])} are known, and a table "
         says += f"[covariates.{lacking}] declares another"
-        raise LawError(f"{where}: no prior for {lacking!r}{says * (lacking in law.exponents)}.")
+        raise LawError(
+            f"{where}: no prior for {lacking!r}{says * (lacking in law.exponents)}."
+        )
     floor = one_floor(priors, f"{where}: ")
     if not floor:
-        raise LawError(f"{where}: no prior for 'E', or for '{FLOOR}', its share of the loss.")
+        raise LawError(
+            f"{where}: no prior for 'E', or for '{FLOOR}', its share of the loss."
+        )
     rows = {
         symbol: replace(
             row,
@@ -187,14 +216,28 @@ def _with_numbers(law: Law, spec: Document, priors: Mapping[str, Prior], where: 
 
 def _declared(tables: Document, where: str) -> tuple[Covariate, ...]:
     """The covariates of the tables ``[covariates.<name>]`` of a law file."""
-    taken = {*LETTERS, *FORMULA_FUNCTIONS, *KNOWN, *ALIASES, "role", "C", "flops", "E", "L_ref"}
+    taken = {
+        *LETTERS,
+        *FORMULA_FUNCTIONS,
+        *KNOWN,
+        *ALIASES,
+        "role",
+        "C",
+        "flops",
+        "E",
+        "L_ref",
+    }
     rows = []
     for name, given in tables.items():
         here = f"{where}, [covariates.{name}]"
         if not (name.isidentifier() and name.isascii()):
-            raise LawError(f"{here}: write the name of a column as one word of letters.")
+            raise LawError(
+                f"{here}: write the name of a column as one word of letters."
+            )
         if name in taken:
-            raise LawError(f"{here}: {name!r} has a meaning already; name the column otherwise.")
+            raise LawError(
+                f"{here}: {name!r} has a meaning already; name the column otherwise."
+            )
         _check_keys(given, _OF_COVARIATE, here)
         for key, value in given.items():
             _check_sort(value, key, "true or false" if key == "log" else "text", here)
@@ -212,7 +255,9 @@ def _check_sort(value: object, key: str, sort: str, where: str) -> None:
     """Raise unless the value of a key is of the sort that the words say."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     names = isinstance(value, list) and all(isinstance(name, str) for name in value)
-    table = isinstance(value, dict) and all(isinstance(name, str) for name in value.values())
+    table = isinstance(value, dict) and all(
+        isinstance(name, str) for name in value.values()
+    )
     fits = {
         "text": isinstance(value, str),
         "a number": number,
@@ -244,25 +289,40 @@ def _table(spec: Document, key: str, where: str) -> Document:
     """The table ``[key]`` of a law file; empty if it has none."""
     table = spec.get(key, {})
     if not isinstance(table, dict):
-        raise LawError(f"{where}: {key} = {table!r} is not a table; write [{key}] above its keys.")
+        raise LawError(
+            f"{where}: {key} = {table!r} is not a table; write [{key}] above its keys."
+        )
     return table
 
 
 def _ranges(given: Document, where: str) -> dict[str, tuple[float, float]]:
     for name, pair in given.items():
-        numbers = isinstance(pair, list) and all(type(bound) in (int, float) for bound in pair)
+        numbers = isinstance(pair, list) and all(
+            type(bound) in (int, float) for bound in pair
+        )
         if not (numbers and len(pair) == 2 and pair[0] < pair[1]):
-            raise LawError(f"{where}: bounds of {name!r} are not [lower, upper]: {pair!r}.")
+            raise LawError(
+                f"{where}: bounds of {name!r} are not [lower, upper]: {pair!r}."
+            )
     return {name: (float(low), float(high)) for name, (low, high) in given.items()}
 
 
-def _built[T](cls: type[T], given: Document, keys: Sequence[str], where: str, **more: object) -> T:
+def _built[T](
+    cls: type[T], given: Document, keys: Sequence[str], where: str, **more: object
+) -> T:
     """A term or a departure from the keys of a table, and what the file states elsewhere."""
     _check_keys(given, keys, where)
     for key, value in given.items():
         mapping = keys is _OF_DEPARTURE and key == "along"
-        _check_sort(value, key, "a table such as { params = 'z_N' }" if mapping else "text", where)
-        _check_names("covariate", value if mapping else (), LETTERS.values(), f"{where}, along")
+        _check_sort(
+            value,
+            key,
+            "a table such as { params = 'z_N' }" if mapping else "text",
+            where,
+        )
+        _check_names(
+            "covariate", value if mapping else (), LETTERS.values(), f"{where}, along"
+        )
     optional = {field.name for field in fields(cls) if field.default is not MISSING}  # type: ignore[arg-type]
     for key in keys:
         if key not in given and key not in optional:
@@ -296,7 +356,10 @@ def law_text(law: Law) -> str:
             zip(_OF_COVARIATE, (row.label, row.unit, row.logged), strict=True)
         )
     for name, table in tables.items():
-        lines += [f"[{name}]", *(f"{k} = {_toml(v)}" for k, v in table.items() if k not in added)]
+        lines += [
+            f"[{name}]",
+            *(f"{k} = {_toml(v)}" for k, v in table.items() if k not in added),
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -330,7 +393,9 @@ def restored_law(stored: Document) -> Law:
     law = parse_law(stored["text"], stored["name"])
     held, left_out = dict(stored.get("held", {})), tuple(stored.get("left_out", ()))
     law = replace(law, held=held, left_out=left_out, role=stored["role"])
-    law = law.taking(*(kind for kind in STEPS if kind.called_by and stored.get(kind.name)))
+    law = law.taking(
+        *(kind for kind in STEPS if kind.called_by and stored.get(kind.name))
+    )
     departure = law.step(Departure)
     if departure is None or not stored["bases"]:
         return law

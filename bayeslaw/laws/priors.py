@@ -162,9 +162,13 @@ class Prior:
         for name, value in self.arguments:
             if name not in family.arguments:
                 raise LawError(unknown(f"{self.name} argument", name, family.arguments))
-            signed = name in ("lower", "upper") or (name == "mu" and self.name in _SIGNED)
+            signed = name in ("lower", "upper") or (
+                name == "mu" and self.name in _SIGNED
+            )
             if not (math.isfinite(value) and (signed or value > 0)):
-                raise LawError(f"prior {self}: {name} must be finite, and a scale positive.")
+                raise LawError(
+                    f"prior {self}: {name} must be finite, and a scale positive."
+                )
 
         def in_words(ways: Sequence[set[str]]) -> str:
             return " or ".join(" and ".join(sorted(way)) for way in ways)
@@ -177,25 +181,35 @@ class Prior:
             raise LawError(f"prior {self}: lower must be below upper.")
         mu, sigma = self.kwargs.get("mu", 0.5), self.kwargs.get("sigma", 0.0)
         if self.name == "Beta" and not sigma**2 < mu * (1 - mu):
-            raise LawError(f"prior {self}: mu must lie below 1, and sigma^2 below mu (1 - mu).")
+            raise LawError(
+                f"prior {self}: mu must lie below 1, and sigma^2 below mu (1 - mu)."
+            )
 
     @classmethod
     def parse(cls, given: "PriorLike") -> "Prior":
         """A prior from its text, ``"Name(argument=number, ...)"``, or a PreliZ distribution."""
         if isinstance(given, Prior):
             return given
-        if isinstance(given, Distribution) and type(given).__module__.startswith("preliz."):
+        if isinstance(given, Distribution) and type(given).__module__.startswith(
+            "preliz."
+        ):
             return cls(type(given).__name__, **given.params_dict)
         try:
             call = ast.parse(str(given).strip(), mode="eval").body
         except SyntaxError:
             call = None
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args:
+        if (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Name)
+            and not call.args
+        ):
             names = [str(keyword.arg) for keyword in call.keywords]
             if twice := [name for name in names if names.count(name) > 1]:
                 raise LawError(f"prior {given}: {twice[0]} is there twice; keep one.")
             with suppress(ValueError, TypeError):
-                numbers = [float(ast.literal_eval(keyword.value)) for keyword in call.keywords]
+                numbers = [
+                    float(ast.literal_eval(keyword.value)) for keyword in call.keywords
+                ]
                 return cls(call.func.id, **dict(zip(names, numbers, strict=True)))
         raise LawError(
             f"cannot read the prior {given!r}; write it as 'LogNormal(median=0.28, sigma=0.45)'."
@@ -205,7 +219,10 @@ class Prior:
         return f"Prior({', '.join([repr(self.name), *(f'{k}={v!r}' for k, v in self.arguments)])})"
 
     def __str__(self) -> str:
-        short = [(k, f"{v:g}" if float(f"{v:g}") == v else repr(v)) for k, v in self.arguments]
+        short = [
+            (k, f"{v:g}" if float(f"{v:g}") == v else repr(v))
+            for k, v in self.arguments
+        ]
         return f"{self.name}({', '.join(f'{k}={v}' for k, v in short)})"
 
     @property
@@ -230,7 +247,9 @@ class Prior:
 
     def log_density(self, x: Array, xp: Namespace = np) -> Array:
         """Log density at `x` within the support, up to a constant, by functions of `xp`."""
-        return _FAMILIES[self.name].log_density(x, _standard(self.name, self.kwargs), xp)
+        return _FAMILIES[self.name].log_density(
+            x, _standard(self.name, self.kwargs), xp
+        )
 
     def sample(self, rng: np.random.Generator, size: tuple[int, ...]) -> Floats:
         """Draws of a proper prior, of the given shape."""
@@ -301,10 +320,14 @@ def override(
         return dict(defaults)
     if isinstance(given, str) and given == "flat":
         fixed = {name: prior for name, prior in defaults.items() if name in proper}
-        of_law = ["E" if name == FLOOR else name for name in defaults if name not in proper]
+        of_law = [
+            "E" if name == FLOOR else name for name in defaults if name not in proper
+        ]
         return {name: flat(bounds[name]) for name in of_law} | fixed
     where = f"{given}: " if isinstance(given, str | Path) else ""
-    chosen = parse_priors(read_priors(given) if isinstance(given, str | Path) else given, where)
+    chosen = parse_priors(
+        read_priors(given) if isinstance(given, str | Path) else given, where
+    )
     stated = one_floor(chosen, where)
     valid = {*defaults, *FLOORS}
     for name in chosen:
@@ -342,7 +365,9 @@ def floor_with(floor: Prior, sizes: Sequence[tuple[Prior, Prior]]) -> tuple[str,
     def centre(prior: Prior) -> float:
         return math.exp(prior.kwargs.get("mu", 0.0))
 
-    median = centre(floor) + sum(centre(slope) / centre(exponent) for slope, exponent in sizes)
+    median = centre(floor) + sum(
+        centre(slope) / centre(exponent) for slope, exponent in sizes
+    )
     return "E", Prior("LogNormal", median=median, sigma=floor.kwargs.get("sigma", 1.0))
 
 
@@ -378,14 +403,18 @@ def read_priors(path: str | Path) -> dict[str, PriorLike]:
     file = named_file(path)
     if file is None:
         names = ("default", "flat")
-        raise LawError(unknown("priors", str(path), names) + " Or give the path of a TOML file.")
+        raise LawError(
+            unknown("priors", str(path), names) + " Or give the path of a TOML file."
+        )
     try:
         text = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise LawError(f"{path}: not valid TOML: {error}") from error
     priors = text.get("priors", text)
     if not isinstance(priors, dict):
-        raise LawError(f"{path}: priors = {priors!r} is not a table; write [priors] above them.")
+        raise LawError(
+            f"{path}: priors = {priors!r} is not a table; write [priors] above them."
+        )
     if not priors:
         raise LawError(f"{path}: has no priors.")
     return priors

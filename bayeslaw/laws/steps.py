@@ -83,15 +83,22 @@ class Bases:
         """Which rows start from a base whose losses are not known, shape (rows,)."""
         return np.asarray(np.isnan(self._losses(frame)).any(axis=0))
 
-    def logs(self, frame: pd.DataFrame, noise: Floats | None = None) -> tuple[Floats, Floats]:
+    def logs(
+        self, frame: pd.DataFrame, noise: Floats | None = None
+    ) -> tuple[Floats, Floats]:
         """Logs of the start loss, and of the base's loss over the expected one, shape (..., rows).
 
         Losses in the table's columns count first, then those of known bases, then expected ones.
         Without labels, a row's base is the known one of its N and P, if there is only one. `noise`,
         of shape (2, ..., rows), are deviations from the laws where losses are not known.
         """
-        measured, x = np.log(self._losses(frame)), self.law.covariates(Rows(total_tokens(frame)))
-        expected = np.log([self.law.loss(self.parameters[column], x) for column in BASE_LOSSES])
+        measured, x = (
+            np.log(self._losses(frame)),
+            self.law.covariates(Rows(total_tokens(frame))),
+        )
+        expected = np.log(
+            [self.law.loss(self.parameters[column], x) for column in BASE_LOSSES]
+        )
         drawn = expected if noise is None else expected + np.moveaxis(noise, 0, -2)
         logs = np.where(np.isnan(measured), drawn, measured)
         return logs[..., 0, :], logs[..., 1, :] - expected[1]
@@ -107,26 +114,37 @@ class Bases:
             names = label_texts(frame["base"]).fillna(names)
         group, labels = pd.factorize(names)
         effects = [
-            np.random.default_rng([*seed, zlib.crc32(label.encode())]).multivariate_normal(
-                np.zeros(2), self.spread, count
-            )
+            np.random.default_rng(
+                [*seed, zlib.crc32(label.encode())]
+            ).multivariate_normal(np.zeros(2), self.spread, count)
             for label in labels
         ]
         drawn = np.transpose(effects, (2, 1, 0))[..., group]
         rng = np.random.default_rng(seed)
         for i, column in enumerate(BASE_LOSSES):
             moved = rng.multivariate_normal(
-                np.zeros(len(self.law.parameters)), self.errors[column], count, method="eigh"
+                np.zeros(len(self.law.parameters)),
+                self.errors[column],
+                count,
+                method="eigh",
             )
-            drawn[i] += moved @ log_slopes(self.law, self.parameters[column], total_tokens(frame))
+            drawn[i] += moved @ log_slopes(
+                self.law, self.parameters[column], total_tokens(frame)
+            )
         return drawn
 
     def _losses(self, frame: pd.DataFrame) -> Floats:
         """Both losses of each row's base, NaN where they are not known, shape (2, rows)."""
-        bases = pd.DataFrame.from_dict(dict(self.known), orient="index", columns=BASE_COLUMNS)
+        bases = pd.DataFrame.from_dict(
+            dict(self.known), orient="index", columns=BASE_COLUMNS
+        )
         alone = bases.drop_duplicates(["params", "ptpp"], keep=False)
         models = pd.MultiIndex.from_frame(frame[["params", "ptpp"]].astype(float))
-        losses = alone.set_index(["params", "ptpp"]).reindex(models).to_numpy(float, copy=True)
+        losses = (
+            alone.set_index(["params", "ptpp"])
+            .reindex(models)
+            .to_numpy(float, copy=True)
+        )
         if "base" in frame:
             base = label_texts(frame["base"])
             of_labels = bases.reindex(base)[list(BASE_LOSSES)].to_numpy(float)
@@ -156,10 +174,18 @@ class Step(ABC):
     distinct: ClassVar[int] = 2
     name: ClassVar[str] = ""  # in saved laws, if a column calls for it
     words: ClassVar[str] = ""  # in reports, which leave it out if empty
-    of_covariates: ClassVar[bool] = False  # whether its parameters change the covariates
-    priors: ClassVar[Mapping[str, Prior]] = {}  # in reference coordinates; others are the law's
-    typical: ClassVar[Mapping[str, float]] = {}  # sizes of parameters for which 1 is far from it
-    leading: str = ""  # the parameter that has another value in reference coordinates, if one has
+    of_covariates: ClassVar[bool] = (
+        False  # whether its parameters change the covariates
+    )
+    priors: ClassVar[
+        Mapping[str, Prior]
+    ] = {}  # in reference coordinates; others are the law's
+    typical: ClassVar[
+        Mapping[str, float]
+    ] = {}  # sizes of parameters for which 1 is far from it
+    leading: str = (
+        ""  # the parameter that has another value in reference coordinates, if one has
+    )
     added: bool = False  # whether a discrepancy added it to the law
 
     @classmethod
@@ -179,9 +205,13 @@ class Step(ABC):
     @property
     def local(self) -> tuple[str, ...]:
         """Names of its parameters in reference coordinates."""
-        return tuple(f"{name}_ref" if name == self.leading else name for name in self.parameters)
+        return tuple(
+            f"{name}_ref" if name == self.leading else name for name in self.parameters
+        )
 
-    def varying(self, same: Collection[str], coefficients: Collection[str]) -> Self | None:
+    def varying(
+        self, same: Collection[str], coefficients: Collection[str]
+    ) -> Self | None:
         """The step of rows that are the `same` in some columns, in a law of some terms."""
         return self
 
@@ -217,11 +247,15 @@ class Step(ABC):
 
     def rescale[A: Array](self, p: Named[A], at: Values) -> dict[str, A]:
         """What it changes from amounts to paper coordinates."""
-        return {self.leading: p[self.leading] - self.shift(p, at)} if self.leading else {}
+        return (
+            {self.leading: p[self.leading] - self.shift(p, at)} if self.leading else {}
+        )
 
     def to_reference[A: Array](self, p: Named[A], at: Values) -> dict[str, A]:
         """What it changes from paper to reference coordinates, with amounts of the terms."""
-        return {self.leading: p[self.leading] + self.shift(p, at)} if self.leading else {}
+        return (
+            {self.leading: p[self.leading] + self.shift(p, at)} if self.leading else {}
+        )
 
     def latex(self, parts: dict[str, str]) -> dict[str, str]:
         """What becomes of floor and terms, as LaTeX."""
@@ -245,7 +279,9 @@ class Coupling(Step):
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
         return {KAPPA: tuple(dict.fromkeys(sum(self.along.values(), ())))}
 
-    def varying(self, same: Collection[str], coefficients: Collection[str]) -> Self | None:
+    def varying(
+        self, same: Collection[str], coefficients: Collection[str]
+    ) -> Self | None:
         along = {name: c for name, c in self.along.items() if name in coefficients}
         return replace(self, along=along) if len(along) > 1 else None
 
@@ -256,7 +292,9 @@ class Coupling(Step):
         roots = {name: xp.exp(log - top) for name, log in logs.items()}
         whole = sum(roots.values())
         joined = parts[KAPPA] = xp.exp(p[KAPPA] * (top + xp.log(whole)))
-        return parts, by | {name: joined * (roots[name] / whole) for name in by if name in roots}
+        return parts, by | {
+            name: joined * (roots[name] / whole) for name in by if name in roots
+        }
 
     # Neither the sum at the reference point nor the slopes there depend on kappa.
     def amounts[A: Array](self, p: Named[A], at: Values) -> dict[str, A]:
@@ -269,8 +307,14 @@ class Coupling(Step):
         return {name: whole ** (p[KAPPA] - 1) * root for name, root in roots.items()}
 
     def latex(self, parts: dict[str, str]) -> dict[str, str]:
-        roots = " + ".join(rf"\left({parts.pop(n)}\right)^{{1/\kappa}}" for n in self.along)
-        return {"E": parts.pop("E"), KAPPA: rf"\left[{roots}\right]^{{\kappa}}", **parts}
+        roots = " + ".join(
+            rf"\left({parts.pop(n)}\right)^{{1/\kappa}}" for n in self.along
+        )
+        return {
+            "E": parts.pop("E"),
+            KAPPA: rf"\left[{roots}\right]^{{\kappa}}",
+            **parts,
+        }
 
 
 @dataclass(frozen=True)
@@ -296,7 +340,9 @@ class Departure(Step):
     share: str
     base: str
     rise: str = ""
-    bases: Bases | None = field(default=None, repr=False)  # of the table that it is fitted to
+    bases: Bases | None = field(
+        default=None, repr=False
+    )  # of the table that it is fitted to
 
     @property
     def leading(self) -> str:  # type: ignore[override]
@@ -314,7 +360,9 @@ class Departure(Step):
     def varying(self, same: Collection[str], coefficients: Collection[str]) -> Self:
         along = {c: name for c, name in self.along.items() if c not in same}
         parts = (self.fresh, "replay"), (self.share, "replay"), (self.base, "base_loss")
-        fresh, share, base = (("" if column in same else name) for name, column in parts)
+        fresh, share, base = (
+            ("" if column in same else name) for name, column in parts
+        )
         return replace(self, along=along, fresh=fresh, share=share, base=base)
 
     def of_role(self, role: str) -> Self:
@@ -322,11 +370,16 @@ class Departure(Step):
 
     def covariates(self, frame: pd.DataFrame, token_unit: float) -> dict[str, Floats]:
         if self.bases is None:
-            raise TableError("the law starts from bases and knows none; fit it to a table first.")
+            raise TableError(
+                "the law starts from bases and knows none; fit it to a table first."
+            )
         return dict(zip(("start", "deviation"), self.bases.logs(frame), strict=True))
 
     def shift(self, p: Values, at: Values) -> Array:
-        return sum(p[name] * at[covariate] for covariate, name in self.along.items()) - at["tokens"]
+        return (
+            sum(p[name] * at[covariate] for covariate, name in self.along.items())
+            - at["tokens"]
+        )
 
     # The formula has the onset of paper coordinates.
     def amounts[A: Array](self, p: Named[A], at: Values) -> dict[str, A]:
@@ -343,22 +396,36 @@ class Departure(Step):
         return left
 
     def act(self, loss: Loss, p: Values, x: Values, at: Values, xp: Namespace) -> Loss:
-        left, factor, core = self.remaining(p, x, xp), self.factor(p, x, at, xp), total(loss[0])
+        left, factor, core = (
+            self.remaining(p, x, xp),
+            self.factor(p, x, at, xp),
+            total(loss[0]),
+        )
         rise: Array = p[self.rise] * (1 - xp.exp(x["own"])) if self.rise else 0.0
         start = xp.exp(x["start"] + rise)
         # The share of the way still to go is a part too: by its log, the loss has this derivative.
         gap, factor_left = left * (start - factor * core), factor * (1 - left)
         by = {name: slope * factor_left for name, slope in loss[1].items()}
-        return {"": core * factor_left + start * left}, {**by, START: gap, CORE: core * factor_left}
+        return {"": core * factor_left + start * left}, {
+            **by,
+            START: gap,
+            CORE: core * factor_left,
+        }
 
     def factor(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         power: Array = p[self.base] * x["deviation"] if self.base else 0.0
         if self.share:
-            power = power - p[self.share] * (x["mixed"] - math.log(REFERENCE_SHARE + SHARE_OFFSET))
+            power = power - p[self.share] * (
+                x["mixed"] - math.log(REFERENCE_SHARE + SHARE_OFFSET)
+            )
         return xp.exp(power) if self.base or self.share else 1.0
 
     def latex(self, parts: dict[str, str]) -> dict[str, str]:
-        power = rf"\left(\frac{{b}}{{\hat b}}\right)^{{{tex(self.base)}}}" if self.base else ""
+        power = (
+            rf"\left(\frac{{b}}{{\hat b}}\right)^{{{tex(self.base)}}}"
+            if self.base
+            else ""
+        )
         ratio = rf"\frac{{s+{SHARE_OFFSET}}}{{{REFERENCE_SHARE + SHARE_OFFSET}}}"
         tilt = rf"\left({ratio}\right)^{{-{tex(self.share)}}}" if self.share else ""
         core = " + ".join(parts.values())
@@ -379,21 +446,35 @@ class Factor(Step, Deviation):
     """
 
     of = WHOLE
-    slopes: Mapping[str, str]  # of the level, by covariate; the leading parameter is its intercept
-    along: ClassVar[tuple[str, ...]]  # covariates of the level, as far as a law has them
+    slopes: Mapping[
+        str, str
+    ]  # of the level, by covariate; the leading parameter is its intercept
+    along: ClassVar[
+        tuple[str, ...]
+    ]  # covariates of the level, as far as a law has them
     marks: ClassVar[tuple[str, ...]]  # covariates of rows that are not as the law's
 
     @classmethod
     def of_columns(cls, columns: Collection[str]) -> Self:
-        return cls({c: f"{cls.leading}_{SYMBOLS[c]}" for c in cls.along if COLUMN[c] in columns})
+        return cls(
+            {
+                c: f"{cls.leading}_{SYMBOLS[c]}"
+                for c in cls.along
+                if COLUMN[c] in columns
+            }
+        )
 
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        slopes = {name: (*self.marks, covariate) for covariate, name in self.slopes.items()}
+        slopes = {
+            name: (*self.marks, covariate) for covariate, name in self.slopes.items()
+        }
         return {self.leading: self.marks, **slopes}
 
     def shift(self, p: Values, at: Values) -> Array:
-        return sum((p[name] * at[covariate] for covariate, name in self.slopes.items()), 0.0)
+        return sum(
+            (p[name] * at[covariate] for covariate, name in self.slopes.items()), 0.0
+        )
 
     def factor(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
         seen = {**x, "tokens": x.get("seen", x["tokens"])}
@@ -402,7 +483,9 @@ class Factor(Step, Deviation):
 
     def act(self, loss: Loss, p: Values, x: Values, at: Values, xp: Namespace) -> Loss:
         factor = self.factor(p, x, at, xp)
-        return {"": total(loss[0]) * factor}, {n: slope * factor for n, slope in loss[1].items()}
+        return {"": total(loss[0]) * factor}, {
+            n: slope * factor for n, slope in loss[1].items()
+        }
 
 
 @dataclass(frozen=True)
@@ -459,7 +542,10 @@ class Tuning(Factor):
         rated = ~np.isnan(log)
         # In place of a missing rate is the mean of the others, which thus is that of all.
         middle = log[rated].mean() if rated.any() else 0.0
-        return {RATE_COLUMN: np.where(rated, log, middle), RATED_COLUMN: rated.astype(float)}
+        return {
+            RATE_COLUMN: np.where(rated, log, middle),
+            RATED_COLUMN: rated.astype(float),
+        }
 
     def shift(self, p: Values, at: Values) -> Array:
         return super().shift(p, at) - at[RATE_COLUMN]
@@ -516,9 +602,15 @@ class Repetition(Step):
         if UNIQUE not in frame:
             return {"unique": np.full(len(frame), math.inf)}
         # New data are a share 1 - r of all tokens.
-        replay = frame["replay"].to_numpy(float) if "replay" in frame else np.zeros(len(frame))
+        replay = (
+            frame["replay"].to_numpy(float)
+            if "replay" in frame
+            else np.zeros(len(frame))
+        )
         with np.errstate(divide="ignore"):  # of pure replay no new data repeat
-            unique = np.log(frame[UNIQUE].to_numpy(float) / token_unit) - np.log1p(-replay)
+            unique = np.log(frame[UNIQUE].to_numpy(float) / token_unit) - np.log1p(
+                -replay
+            )
         return {"unique": unique}
 
     def effective[A: Array](
@@ -540,7 +632,9 @@ class Repetition(Step):
 
     def latex(self, parts: dict[str, str]) -> dict[str, str]:
         rate, falls = (
-            ("R", r",\quad R = R_D^{*} (U / 20 N)^{R_{DN}}") if self.falls else ("R_D^{*}", "")
+            ("R", r",\quad R = R_D^{*} (U / 20 N)^{R_{DN}}")
+            if self.falls
+            else ("R_D^{*}", "")
         )
         worth = rf"D = U + U {rate} \left(1 - e^{{-(D_{{\mathrm{{seen}}}}/U - 1)/{rate}}}\right)"
         return {"": rf"{' + '.join(parts.values())},\quad {worth}{falls}"}
@@ -555,8 +649,13 @@ STEPS: tuple[type[Step], ...] = (Coupling, Departure, Offset, Tuning, Repetition
 
 def completed(frames: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
     """The frames, each with all columns of `ABSENT` that any of them has."""
-    used = {c: value for c, value in ABSENT.items() if any(c in frame for frame in frames)}
-    return [f.assign(**{c: value for c, value in used.items() if c not in f}) for f in frames]
+    used = {
+        c: value for c, value in ABSENT.items() if any(c in frame for frame in frames)
+    }
+    return [
+        f.assign(**{c: value for c, value in used.items() if c not in f})
+        for f in frames
+    ]
 
 
 def epochs(tokens: float, replay: float, unique: float) -> float:
@@ -573,11 +672,15 @@ def unannealed(frame: pd.DataFrame) -> Floats:
 def total_tokens(frame: pd.DataFrame) -> pd.DataFrame:
     """`params` and `tokens` of the pre-training of each row's base, as rows of a law of bases."""
     params = frame["params"]
-    return pd.DataFrame({"params": params, "tokens": params * frame["ptpp"], "loss": 1.0})
+    return pd.DataFrame(
+        {"params": params, "tokens": params * frame["ptpp"], "loss": 1.0}
+    )
 
 
 def log_slopes(law: LossLaw, p: Mapping[str, float], rows: pd.DataFrame) -> Floats:
     """Derivatives of log loss by a law's parameters, shape (parameters, rows)."""
     x = law.covariates(Rows(rows))
     by, loss = law.gradient(p, x), law.loss(p, x)
-    return np.stack([np.broadcast_to(by[name], loss.shape) / loss for name in law.parameters])
+    return np.stack(
+        [np.broadcast_to(by[name], loss.shape) / loss for name in law.parameters]
+    )

@@ -51,7 +51,9 @@ class Tape:
     known: dict[object, "Node"] = field(default_factory=dict)
     inputs: dict[str, "Node"] = field(default_factory=dict)
     arrays: list[Floats] = field(default_factory=list)
-    named: dict[str, "Node"] = field(default_factory=dict)  # constants that a program can replace
+    named: dict[str, "Node"] = field(
+        default_factory=dict
+    )  # constants that a program can replace
     indices: list[Ints] = field(default_factory=list)
 
     def input(self, name: str, size: int = 1) -> "Node":
@@ -95,7 +97,9 @@ class Tape:
             parts = PARTIALS[node.kind](node, found[node], *node.arguments)
             for argument, part in zip(node.arguments, parts, strict=True):
                 if argument in active:
-                    found[argument] = found[argument] + part if argument in found else part
+                    found[argument] = (
+                        found[argument] + part if argument in found else part
+                    )
         return [spread(found.get(node, self.constant(0.0)), node.shape) for node in by]
 
     def depending(self, on: Sequence["Node"]) -> set["Node"]:
@@ -148,7 +152,11 @@ class Node:
     @property
     def number(self) -> float | None:
         """The value of a constant that is a number."""
-        return self.detail if self.kind == CONSTANT and isinstance(self.detail, float) else None
+        return (
+            self.detail
+            if self.kind == CONSTANT and isinstance(self.detail, float)
+            else None
+        )
 
     @property
     def names(self) -> set[str]:
@@ -242,12 +250,18 @@ def product(a: Node, b: Node, over: Shape, shape: Shape) -> Node:
 
     Along the other axes it may be shorter than `shape`, if all its numbers are equal there.
     """
-    own, summed = broadcast(a.shape, b.shape), [k for k in (0, 1) if shape[k] == 1 < over[k]]
+    own, summed = (
+        broadcast(a.shape, b.shape),
+        [k for k in (0, 1) if shape[k] == 1 < over[k]],
+    )
     # A sum of equal numbers is a multiple of one of them.
     count = float(math.prod(over[k] for k in summed if own[k] == 1))
     if all(own[k] == 1 for k in summed):
         return a * b * count
-    for one, two in ((a, b), (b, a)):  # a number is multiplied last, when there are fewer others
+    for one, two in (
+        (a, b),
+        (b, a),
+    ):  # a number is multiplied last, when there are fewer others
         if two.number not in (None, 1.0):
             return product(one, two.tape.constant(1.0), over, shape) * two
     kept = (1 if 0 in summed else own[0], 1 if 1 in summed else own[1])
@@ -258,11 +272,17 @@ def spread(x: Node, shape: Shape) -> Node:
     return x if x.shape == shape else x.tape.apply(SPREAD, x, shape=shape)
 
 
-def _one(kind: int, plain: Callable[[Untyped], Untyped]) -> Callable[[Untyped], Untyped]:
+def _one(
+    kind: int, plain: Callable[[Untyped], Untyped]
+) -> Callable[[Untyped], Untyped]:
     def apply(x: Untyped) -> Untyped:
         if not isinstance(x, Node):
             return plain(x)
-        return x.tape.constant(plain(x.number)) if x.number is not None else x.tape.apply(kind, x)
+        return (
+            x.tape.constant(plain(x.number))
+            if x.number is not None
+            else x.tape.apply(kind, x)
+        )
 
     return apply
 
@@ -369,7 +389,9 @@ def _by_matmul(z: Node, g: Node, x: Node, y: Node) -> tuple[Node, Node]:
 
 def _by_stack(z: Node, g: Node, *parts: Node) -> list[Node]:
     g, firsts = spread(g, z.shape), np.cumsum([0, *(math.prod(x.shape) for x in parts)])
-    return [g.view(int(first), x.shape) for first, x in zip(firsts[:-1], parts, strict=True)]
+    return [
+        g.view(int(first), x.shape) for first, x in zip(firsts[:-1], parts, strict=True)
+    ]
 
 
 def _by_view(z: Node, g: Node, x: Node) -> tuple[Node]:

@@ -103,17 +103,25 @@ class Term:
     coefficient: str
     slope: str  # nats per e-fold of the leading covariate at the reference point
     log: str  # of the term over its coefficient: N, D, P, r, parameters, and `FORMULA_FUNCTIONS`
-    along: str = ""  # symbol of the leading covariate; by default the first in the formula
+    along: str = (
+        ""  # symbol of the leading covariate; by default the first in the formula
+    )
     exponent: str = ""  # the leading exponent; by default the first parameter
     # Depth and rate, if the local exponent is ``exponent (1 - depth sigmoid(rate log P))``.
     gate: str = ""
-    stated: bool = False  # whether the prior is of the exponent there, ``<exponent>_ref``
-    own: tuple[Covariate, ...] = ()  # covariates that the law declares and the formula has
+    stated: bool = (
+        False  # whether the prior is of the exponent there, ``<exponent>_ref``
+    )
+    own: tuple[
+        Covariate, ...
+    ] = ()  # covariates that the law declares and the formula has
 
     def __post_init__(self) -> None:
         letters = [*_letters(self.own)]
         names = _names_of(self.log, self.own)
-        object.__setattr__(self, "own", tuple(row for row in self.own if row.name in names))
+        object.__setattr__(
+            self, "own", tuple(row for row in self.own if row.name in names)
+        )
         used = [letter for letter in letters if letter in names]
         *first, last = letters
         for what, given, valid in (
@@ -123,7 +131,9 @@ class Term:
             if not valid:
                 raise LawError(f"log = {self.log!r}: has no {what}; a term has one.")
             if given and given not in valid:
-                raise LawError(f"log = {self.log!r}: {unknown(what.split()[0], given, valid)}")
+                raise LawError(
+                    f"log = {self.log!r}: {unknown(what.split()[0], given, valid)}"
+                )
         if self.leading not in self._slope.names:
             raise LawError(
                 f"log = {self.log!r}: its slope along {symbol_of(self.covariates[0])} does not "
@@ -137,11 +147,17 @@ class Term:
             )
 
     def _has_gate(self, depth: str, rate: str) -> bool:
-        p = dict.fromkeys(self.exponents, 0.5) | {self.leading: 1.0, depth: 0.3, rate: 0.7}
+        p = dict.fromkeys(self.exponents, 0.5) | {
+            self.leading: 1.0,
+            depth: 0.3,
+            rate: 0.7,
+        }
         at = dict.fromkeys(COLUMN, 0.4) | {"ptpp": 1.5}
         factor = 1 - 0.3 / (1 + math.exp(-0.7 * 1.5))
         own = {depth, rate} <= {*self.exponents}
-        return own and math.isclose(self.local_exponent(p, at, np), factor, rel_tol=1e-9)
+        return own and math.isclose(
+            self.local_exponent(p, at, np), factor, rel_tol=1e-9
+        )
 
     @cached_property
     def covariates(self) -> tuple[str, ...]:
@@ -169,7 +185,10 @@ class Term:
     @cached_property
     def epsilon(self) -> float | None:
         """The number in ``log(r + epsilon)``, if the formula has one."""
-        return next((e for n in ast.walk(_tree(self.log)) if (e := _epsilon(n)) is not None), None)
+        return next(
+            (e for n in ast.walk(_tree(self.log)) if (e := _epsilon(n)) is not None),
+            None,
+        )
 
     @cached_property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
@@ -195,7 +214,9 @@ class Term:
         """Derivative of the log by a parameter, or along ``X + covariate``."""
         return _derivative(self._parsed, name)
 
-    def _values(self, nodes: Sequence[Node], p: Values, x: Values, xp: Namespace) -> list[Untyped]:
+    def _values(
+        self, nodes: Sequence[Node], p: Values, x: Values, xp: Namespace
+    ) -> list[Untyped]:
         def value_of(name: str) -> Array:
             return x[name.removeprefix(X)] if name.startswith(X) else p[name]
 
@@ -228,7 +249,9 @@ class Term:
             return self.stated
         tape = Tape()
         offset = self._affine[:1]
-        (zero,) = evaluate(offset, lambda n: 0.0 if n == self.leading else tape.input(n), F)
+        (zero,) = evaluate(
+            offset, lambda n: 0.0 if n == self.leading else tape.input(n), F
+        )
         return bool(getattr(zero, "number", zero) == 0)
 
     def power_of(self, covariate: str) -> bool:
@@ -248,7 +271,9 @@ class Term:
                 return name, float(sign)
         return "", 0.0
 
-    def slope_along[A: Array](self, covariate: str, p: Named[A], at: Values, xp: Namespace) -> A:
+    def slope_along[A: Array](
+        self, covariate: str, p: Named[A], at: Values, xp: Namespace
+    ) -> A:
         """Derivative of the log along a covariate, at `at`."""
         slope: A = self._values([self._by(X + covariate)], p, at, xp)[0]
         return slope
@@ -282,20 +307,28 @@ class Term:
         exponent: A = self._values([self._slope], p, at, xp)[0]
         return exponent
 
-    def to_local[A: Array](self, p: Named[A], at: Values, xp: Namespace) -> dict[str, A]:
+    def to_local[A: Array](
+        self, p: Named[A], at: Values, xp: Namespace
+    ) -> dict[str, A]:
         """Exponents in reference coordinates from the paper's."""
         q = {name: p[name] for name in self.exponents}
         if self.stated:
-            offset, factor = self._values(self._affine, {**p, self.leading: 0.0}, at, xp)
+            offset, factor = self._values(
+                self._affine, {**p, self.leading: 0.0}, at, xp
+            )
             q = {self.local: offset + factor * q.pop(self.leading)} | q
         return q
 
-    def from_local[A: Array](self, q: Named[A], at: Values, xp: Namespace) -> dict[str, A]:
+    def from_local[A: Array](
+        self, q: Named[A], at: Values, xp: Namespace
+    ) -> dict[str, A]:
         """The paper's exponents from those in reference coordinates."""
         p = {name: q[name] for name in self.exponents[1:]}
         leading = q[self.local]
         if self.stated:
-            offset, factor = self._values(self._affine, {**p, self.leading: 0.0}, at, xp)
+            offset, factor = self._values(
+                self._affine, {**p, self.leading: 0.0}, at, xp
+            )
             leading = (leading - offset) / factor
         return {self.leading: leading} | p
 
@@ -308,7 +341,9 @@ class Term:
         if not names:
             return self
         gate = "" if {*names} & {*(self.gated or ())} else self.gate
-        return replace(self, log=ast.unparse(_Zeros(names).visit(_tree(self.log))), gate=gate)
+        return replace(
+            self, log=ast.unparse(_Zeros(names).visit(_tree(self.log))), gate=gate
+        )
 
     def latex(self) -> str:
         over: list[str] = []
@@ -344,8 +379,12 @@ def _parsed(text: str, guarded: bool = True, own: tuple[Covariate, ...] = ()) ->
     except ArithmeticError as error:
         raise LawError(f"log = {text!r}: a number in it is not finite.") from error
     except (RecursionError, MemoryError) as error:
-        raise LawError(f"log = {text[:40]!r}...: too many operations; write fewer.") from error
-    if not all(math.isfinite(node.detail) for node in log.tape.nodes if node.kind == CONSTANT):
+        raise LawError(
+            f"log = {text[:40]!r}...: too many operations; write fewer."
+        ) from error
+    if not all(
+        math.isfinite(node.detail) for node in log.tape.nodes if node.kind == CONSTANT
+    ):
         raise LawError(f"log = {text!r}: a number in it is not finite.")
     if guarded and not _finite_somewhere(log):
         raise LawError(
@@ -378,7 +417,9 @@ def _letters(own: tuple[Covariate, ...]) -> dict[str, str]:
     return LETTERS | {row.name: row.name for row in own}
 
 
-def _read(node: ast.expr, tape: Tape, guarded: bool, own: tuple[Covariate, ...]) -> Node:
+def _read(
+    node: ast.expr, tape: Tape, guarded: bool, own: tuple[Covariate, ...]
+) -> Node:
     """A node of the tape."""
     letters, plain = _letters(own), [row.name for row in own if not row.logged]
 
@@ -389,14 +430,20 @@ def _read(node: ast.expr, tape: Tape, guarded: bool, own: tuple[Covariate, ...])
         return _read(operand, tape, guarded, own)
 
     match node:
-        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+        case ast.Constant(value=int() | float() as value) if not isinstance(
+            value, bool
+        ):
             return tape.constant(value)
         case ast.Name(id=name):
             log = named(X + letters[name] if name in letters else name)
-            return _function("exp", log) if name in letters and name not in plain else log
+            return (
+                _function("exp", log) if name in letters and name not in plain else log
+            )
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -read(operand)
-        case ast.Call(func=ast.Name(id="log"), args=[argument]) if _epsilon(argument) is not None:
+        case ast.Call(func=ast.Name(id="log"), args=[argument]) if (
+            _epsilon(argument) is not None
+        ):
             # A covariate of its own, so that it is not computed again for every draw.
             return named(X + "barrier")
         case ast.Call(func=ast.Name(id="max"), args=[u, ast.Constant()]) if not guarded:
@@ -435,7 +482,9 @@ def _operator(operator: str, a: Node, b: Node) -> Node:
         case "+":
             return a + b
         case "-" if a.number == 1 and b.kind == EXP:
-            return -_function("expm1", b.first)  # 1 - exp(-u) keeps its digits where u is small
+            return -_function(
+                "expm1", b.first
+            )  # 1 - exp(-u) keeps its digits where u is small
         case "-":
             return a - b
         case "**" if b.number == 2:
@@ -443,9 +492,13 @@ def _operator(operator: str, a: Node, b: Node) -> Node:
         case "**":
             return _function("exp", b * _function("log", a))
     if b.kind == EXP and a.kind == EXP:
-        return _function("exp", a.first + b.first if operator == "*" else a.first - b.first)
+        return _function(
+            "exp", a.first + b.first if operator == "*" else a.first - b.first
+        )
     if b.kind == EXP and a.kind == MULTIPLY and EXP in (a.first.kind, a.second.kind):
-        factor, power = (a.first, a.second) if a.second.kind == EXP else (a.second, a.first)
+        factor, power = (
+            (a.first, a.second) if a.second.kind == EXP else (a.second, a.first)
+        )
         return factor * _operator(operator, power, b)
     if operator == "/" and b.number == 0:
         raise ZeroDivisionError
@@ -461,7 +514,9 @@ def _derivative(node: Node, name: str) -> Node:
 def _epsilon(node: ast.AST) -> float | None:
     """The number e of r + e."""
     match node:
-        case ast.BinOp(ast.Name("r"), ast.Add(), ast.Constant(value=float() | int() as epsilon)):
+        case ast.BinOp(
+            ast.Name("r"), ast.Add(), ast.Constant(value=float() | int() as epsilon)
+        ):
             return float(epsilon)
     return None
 
@@ -491,7 +546,9 @@ def _partners(
             yield from _partners(operand, own, product)
         case ast.BinOp(left=left, right=right):
             for side in (left, right):
-                yield from _partners(side, own, _within(side, own) if _sum(node) else product)
+                yield from _partners(
+                    side, own, _within(side, own) if _sum(node) else product
+                )
         case ast.Call(args=arguments):
             inside = _within(node, own)
             for argument in arguments:
@@ -553,7 +610,9 @@ def _summands(node: ast.expr, sign: int = 1) -> list[tuple[int, ast.expr]]:
             return _summands(left, sign) + _summands(right, of_right)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return _summands(operand, -sign)
-        case ast.BinOp(left=ast.UnaryOp(op=ast.USub(), operand=operand), op=op, right=right):
+        case ast.BinOp(
+            left=ast.UnaryOp(op=ast.USub(), operand=operand), op=op, right=right
+        ):
             return [(-sign, ast.BinOp(operand, op, right))]
     return [(sign, node)]
 
@@ -563,7 +622,9 @@ def _power(node: ast.expr) -> str | None:
     match node:
         case ast.Call(func=ast.Name(id="log"), args=[base]):
             return _base(base)
-        case ast.BinOp(exponent, ast.Mult(), ast.Call(func=ast.Name(id="log"), args=[base])):
+        case ast.BinOp(
+            exponent, ast.Mult(), ast.Call(func=ast.Name(id="log"), args=[base])
+        ):
             return f"{_base(base)}^{{{_tex(exponent)}}}"
     return None
 

@@ -43,13 +43,18 @@ def build(data: Data) -> Model:
             if symbol not in q:
                 pm.Deterministic(symbol, value)
         sigma = priors["sigma"].rv("sigma")
-        x = {name: pm.Data(f"x_{name}", values, dims="row") for name, values in data.x.items()}
+        x = {
+            name: pm.Data(f"x_{name}", values, dims="row")
+            for name, values in data.x.items()
+        }
         mu = pt.log(law.loss(amounts, x, at, pt))
         for level, labels in data.groups.items():
             tau = priors[f"tau_{level}"].rv(f"tau_{level}")
             model.add_coord(level, labels)
             mu = mu + (tau * pm.Normal(f"{level}_z", dims=level))[data.index[level]]
-        of_likelihood = {n: priors[prior].rv(n) for n, prior in spec.likelihood.parameters.items()}
+        of_likelihood = {
+            n: priors[prior].rv(n) for n, prior in spec.likelihood.parameters.items()
+        }
         observed = pm.Data("observed", data.observed, dims="row")
         if data.order:
             # The density is that of each row given the row before it, so a draw of the rows is no

@@ -35,7 +35,10 @@ def parameters[A: Array](spec: Spec, at: Values, z: Named[A]) -> tuple[dict[str,
     law, adding = spec.law, _Parameters(spec, at, z)
     powers, gates, coupling = _powers(spec), _gates(spec), law.step(Coupling)
     dependent = {"L_ref", *normal_coefficients(spec), *powers, *sum(gates, ())}
-    dependent |= {*(term.local for term in _divided(law)), *[KAPPA] * (coupling is not None)}
+    dependent |= {
+        *(term.local for term in _divided(law)),
+        *[KAPPA] * (coupling is not None),
+    }
     for name in law.coordinates:
         if name not in dependent:
             adding.plain(name)
@@ -85,11 +88,19 @@ class _Parameters[A: Array]:
         rate: Array = 0.5 * SMALL_RATE * (up - 1 / up)
         log: Array = F.log(0.5 * SMALL_RATE * (up + 1 / up))
         gate, rest = F.sigmoid(rate * log_ptpp), F.sigmoid(-rate * log_ptpp)
-        y = z[of_depth] - (0.5 * F.log(rate * rate + SMALL_RATE**2) - F.softplus(-rate * log_ptpp))
+        y = z[of_depth] - (
+            0.5 * F.log(rate * rate + SMALL_RATE**2) - F.softplus(-rate * log_ptpp)
+        )
         u = F.sigmoid(y)
         depth: Array = u / (rest + gate * u)
         self.q |= {of_rate: rate, of_depth: depth}
-        log = log - F.softplus(y) - F.softplus(-y) + F.log(rest) - 2 * F.log(rest + gate * u)
+        log = (
+            log
+            - F.softplus(y)
+            - F.softplus(-y)
+            + F.log(rest)
+            - 2 * F.log(rest + gate * u)
+        )
         log = log + self.priors[of_rate].log_density(rate, F)
         self.log = self.log + (log + self.priors[of_depth].log_density(depth, F))
 
@@ -115,7 +126,11 @@ class _Parameters[A: Array]:
         ``|dk_i / dz_i| = s_i free S(z_i) (1 - S(z_i)) / m_i^2``.
         """
         q, z, at, priors, size = self.q, self.z, self.at, self.priors, self.size
-        law, divided, relative = self.spec.law, _divided(self.spec.law), FLOOR in self.priors
+        law, divided, relative = (
+            self.spec.law,
+            _divided(self.spec.law),
+            FLOOR in self.priors,
+        )
         low, high = priors[FLOOR if relative else "E"].support
         low, most = max(low, 0.0), math.inf if relative and high == 1 else high
         slope: dict[str, Array] = {}
@@ -124,10 +139,16 @@ class _Parameters[A: Array]:
         for term in law.terms:
             name = term.coefficient
             if term not in divided:
-                size[name] = q[term.slope] / term.local_exponent(term.from_local(q, at, F), at, F)
-                self.log = self.log + F.log((size[name] > 0.0) * 1.0)  # 0, or minus infinity
+                size[name] = q[term.slope] / term.local_exponent(
+                    term.from_local(q, at, F), at, F
+                )
+                self.log = self.log + F.log(
+                    (size[name] > 0.0) * 1.0
+                )  # 0, or minus infinity
                 continue
-            unit = term.local_exponent(term.from_local({**q, term.local: 1.0}, at, F), at, F)
+            unit = term.local_exponent(
+                term.from_local({**q, term.local: 1.0}, at, F), at, F
+            )
             slope[name] = q[term.slope] / unit
             bottom, top = priors[term.local].support
             least[name] = 0.0 if math.isinf(top) else slope[name] / top
@@ -158,7 +179,12 @@ class _Parameters[A: Array]:
             steepest = slope[name] / free * (1 + F.exp(-z[term.local]))
             beside = steepest / slope[name] * (least[name] + more)
             q[term.local] = steepest / (1 + beside)
-            log = self.log + F.log(slope[name] / free) - z[term.local] - 2 * F.log1p(beside)
+            log = (
+                self.log
+                + F.log(slope[name] / free)
+                - z[term.local]
+                - 2 * F.log1p(beside)
+            )
             self.log = log + priors[term.local].log_density(q[term.local], F)
             size[name] = slope[name] / q[term.local]
             left = left - (size[name] - least[name])
@@ -191,7 +217,9 @@ class _Parameters[A: Array]:
         q, prior = self.q, self.priors[KAPPA]
         share = sum(self.size[name] for name in coupling.along) / q["L_ref"]
         q[KAPPA], of_derivative = on_the_line(prior.support, self.z[KAPPA] * share)
-        self.log = self.log + of_derivative + F.log(share) + prior.log_density(q[KAPPA], F)
+        self.log = (
+            self.log + of_derivative + F.log(share) + prior.log_density(q[KAPPA], F)
+        )
 
 
 def _divided(law: Law) -> list[Term]:
@@ -206,9 +234,13 @@ def _divided(law: Law) -> list[Term]:
 
 def _gates(spec: Spec) -> list[tuple[str, str]]:
     """Depth and rate of gates whose priors have the whole support of their coordinates."""
-    gates = dict.fromkeys(term.gated for term in spec.law.terms if term.stated and term.gated)
+    gates = dict.fromkeys(
+        term.gated for term in spec.law.terms if term.stated and term.gated
+    )
     support = {name: prior.support for name, prior in spec.priors.items()}
-    return [(d, r) for d, r in gates if support[d] == UNIT and math.isinf(support[r][0])]
+    return [
+        (d, r) for d, r in gates if support[d] == UNIT and math.isinf(support[r][0])
+    ]
 
 
 class _Power(NamedTuple):
@@ -249,7 +281,9 @@ def normal_coefficients(spec: Spec) -> dict[str, Prior]:
     law = spec.law
     names = [n for d in law.deviations if isinstance(d, Linear) for n in d.parameters]
     names += [n for step in law.steps if isinstance(step, Linear) for n in step.local]
-    return {name: spec.priors[name] for name in names if spec.priors[name].name == "Normal"}
+    return {
+        name: spec.priors[name] for name in names if spec.priors[name].name == "Normal"
+    }
 
 
 def _other_parameters(spec: Spec) -> list[str]:
@@ -299,5 +333,7 @@ def start(data: Data) -> dict[str, float]:
             values[name] = -0.5 if math.isinf(prior.support[1]) else 0.0
     for name, power in _powers(spec).items():
         # Where the power's own exponent is zero, the slope along its covariate is the others'.
-        values[name] = -power.sign * sum(math.exp(values[slope]) for slope in power.slopes)
+        values[name] = -power.sign * sum(
+            math.exp(values[slope]) for slope in power.slopes
+        )
     return values

@@ -99,7 +99,9 @@ class Density:
         plain = self.scaled(np.zeros(size), np.eye(size))
         plain(np.concatenate([parameters, np.zeros(self.size - size)]))
         count = len(self.program.outputs)
-        rho, *shares = (self.program.read(plain.memory, k).ravel() for k in range(3, count))
+        rho, *shares = (
+            self.program.read(plain.memory, k).ravel() for k in range(3, count)
+        )
         return self.copy(**self.design.kept(np.array(shares), rho)._asdict())
 
     def variables(self, points: Floats) -> dict[str, Floats]:
@@ -114,7 +116,9 @@ class Density:
                 vectors.setdefault(weight.name, []).append(value)
             elif weight.name:
                 drawn[weight.name] = value
-        return drawn | {name: np.stack(values, axis=-1) for name, values in vectors.items()}
+        return drawn | {
+            name: np.stack(values, axis=-1) for name, values in vectors.items()
+        }
 
 
 # -- the program -----------------------------------------------------------------------------------
@@ -137,7 +141,11 @@ class _Builder:
         self.scales: list[Node] = []  # of the weights
         self.weights: list[Weight] = []
         # The level with most groups: of each row the group, the scale, and the effects.
-        self.level: tuple[Ints, Node, list[Weight]] = np.zeros(0, np.int64), self.node(0.0), []
+        self.level: tuple[Ints, Node, list[Weight]] = (
+            np.zeros(0, np.int64),
+            self.node(0.0),
+            [],
+        )
         # Of effects that are sampled as they are: the scale, and of each row the place.
         self.unwhitened: list[tuple[Node, Ints]] = []
         self.effects: list[Weight] = []
@@ -146,7 +154,10 @@ class _Builder:
         """The density, whitened at its start."""
         data, tape, first = self.data, self.tape, start(self.data)
         size = len(first)
-        factor, own = tape.constant(np.eye(size), "factor"), tape.input("parameters", size)
+        factor, own = (
+            tape.constant(np.eye(size), "factor"),
+            tape.input("parameters", size),
+        )
         # The sampler's coordinates are scaled here, so that the gradient comes out in them.
         theta = tape.constant(np.zeros(size), "centre") + own @ factor.T
         z = {name: theta.view(k, (1, 1)) for k, name in enumerate(first)}
@@ -158,7 +169,11 @@ class _Builder:
         self.add_effects()
         if not self.weights:  # one without effect, so that there is a block
             self.add(np.zeros((1, self.count)), 1.0, 1.0, [Weight("")])
-        sizes = {"eps": self.weights, "eps of level": self.level[2], "effects": self.effects}
+        sizes = {
+            "eps": self.weights,
+            "eps of level": self.level[2],
+            "effects": self.effects,
+        }
         inputs = {name: tape.input(name, len(of)) for name, of in sizes.items() if of}
         r = tape.constant(data.observed) - log_loss
         effects = inputs.get("effects")
@@ -172,15 +187,23 @@ class _Builder:
         total = total + jacobian + self.likelihood(errors)
         by = tape.gradient(total, [*z.values(), *inputs.values()])
         gradient = stack([stack(by[:size], 1) @ factor, *by[size:]], 1)
-        expanded = stack([theta, *(x for x in (weights, of_level, effects) if x is not None)], 1)
+        expanded = stack(
+            [theta, *(x for x in (weights, of_level, effects) if x is not None)], 1
+        )
         return self.density(first, [total, gradient, expanded])
 
     def density(self, first: Mapping[str, float], outputs: list[Node]) -> Density:
         (group, _, of_level), design = self.level, None
         if self.order:
             before, rho = self.order
-            outputs = [*outputs, rho, *(spread(b.share, (1, self.count)) for b in self.blocks)]
-            of_block = np.repeat(np.arange(len(self.blocks)), [len(b.columns) for b in self.blocks])
+            outputs = [
+                *outputs,
+                rho,
+                *(spread(b.share, (1, self.count)) for b in self.blocks),
+            ]
+            of_block = np.repeat(
+                np.arange(len(self.blocks)), [len(b.columns) for b in self.blocks]
+            )
             columns = np.concatenate([block.columns for block in self.blocks])
             design = Design(columns, of_block, before, group, len(of_level))
         program, point = assemble(self.tape, outputs), np.array(list(first.values()))
@@ -215,18 +238,25 @@ class _Builder:
         scales = gather(stack(unique, 1), tape.index(places, len(unique)))
         typical, groups = scales, None
         if self.order is None:
-            f = stack([own * b.share for b, own in zip(self.blocks, columns, strict=True)])
+            f = stack(
+                [own * b.share for b, own in zip(self.blocks, columns, strict=True)]
+            )
             gram, with_r = f @ f.T, r @ f.T
             if eps_level:
                 norms = tape.constant(np.bincount(group, minlength=len(of_level)))
-                groups = Groups(tau, eps_level, scatter(f, index), norms, scatter(r, index))
+                groups = Groups(
+                    tau, eps_level, scatter(f, index), norms, scatter(r, index)
+                )
         else:
             fixed, means = self.fixed()
             gram, with_r, typical = fixed.gram, r @ fixed.columns.T, scales * means
             if eps_level:
                 with_level = scatter(r * fixed.level, index)
                 groups = Groups(tau, eps_level, fixed.cross, fixed.norms, with_level)
-        w = self.node(1.0 / self.data.spec.likelihood.information_variance(self.q["sigma"], self.q))
+        w = self.node(
+            1.0
+            / self.data.spec.likelihood.information_variance(self.q["sigma"], self.q)
+        )
         weights, effects, log = whitened(gram, with_r, typical, w, eps, groups)
         moved, first, errors = scales * weights, 0, r
         for (share, _), own in zip(self.blocks, columns, strict=True):
@@ -243,8 +273,12 @@ class _Builder:
     def fixed(self) -> tuple[Kept[Node], Node]:
         """Products of columns at a fixed point; how large columns are, relative to that point."""
         k, n, groups = len(self.weights), self.count, len(self.level[2])
-        shapes = Kept((k, n), (k, k), (k, n), (1, n), (1, groups), (k, groups))._asdict()
-        nodes = {name: self.tape.constant(np.zeros(s), name) for name, s in shapes.items()}
+        shapes = Kept(
+            (k, n), (k, k), (k, n), (1, n), (1, groups), (k, groups)
+        )._asdict()
+        nodes = {
+            name: self.tape.constant(np.zeros(s), name) for name, s in shapes.items()
+        }
         fixed, first, sizes = Kept(**nodes), 0, []
         for share, columns in self.blocks:
             mean = fixed.mean.view(first * n, (len(columns), n))
@@ -257,7 +291,9 @@ class _Builder:
         sigma = self.q["sigma"]
         if self.order:
             sigma = innovation_scale(sigma, self.order[1], F)
-        density: Node = F.sum(self.data.spec.likelihood.log_density(errors, sigma, self.q))
+        density: Node = F.sum(
+            self.data.spec.likelihood.log_density(errors, sigma, self.q)
+        )
         return density
 
     # -- parts ----------------------------------------------------------------------------------
@@ -268,7 +304,9 @@ class _Builder:
         law, typical = data.law, data.law.of_deviations(data.x)
         x = {name: self.tape.constant(data.x[name]) for name in law.covariate_names}
         # At zero: their columns follow as weights, in which the log loss is linear.
-        p = law.amounts(q | dict.fromkeys(normal_coefficients(data.spec), self.node(0.0)), at, F)
+        p = law.amounts(
+            q | dict.fromkeys(normal_coefficients(data.spec), self.node(0.0)), at, F
+        )
         steps = tuple(step for step in law.steps if not isinstance(step, Linear))
         loss, shares = replace(law, steps=steps).stated(p, x, at, F)
         log_loss: Node = F.log(loss)
@@ -295,17 +333,28 @@ class _Builder:
         """Add the coefficients with normal priors as weights; what the rest, and means, add."""
         total, normal = self.node(0.0), normal_coefficients(self.data.spec)
         for parameter, name in zip(deviation.parameters, names, strict=True):
-            column = np.ones(self.count) * np.asarray(deviation.column(parameter, x, self.data.at))
+            column = np.ones(self.count) * np.asarray(
+                deviation.column(parameter, x, self.data.at)
+            )
             mean: Node | float = self.q.get(name, 0.0)
             if name in normal:
-                mean, sd = normal[name].kwargs.get("mu", 0.0), normal[name].kwargs.get("sigma", 1.0)
-                self.add(sd * column[None], share, 1.0, [Weight(name, mean=mean, sd=sd)])
+                mean, sd = (
+                    normal[name].kwargs.get("mu", 0.0),
+                    normal[name].kwargs.get("sigma", 1.0),
+                )
+                self.add(
+                    sd * column[None], share, 1.0, [Weight(name, mean=mean, sd=sd)]
+                )
             if isinstance(mean, Node) or mean:
                 total = total + mean * share * self.tape.constant(column)
         return total
 
     def add(
-        self, columns: Floats, share: Node | float, scale: Node | float, weights: Sequence[Weight]
+        self,
+        columns: Floats,
+        share: Node | float,
+        scale: Node | float,
+        weights: Sequence[Weight],
     ) -> None:
         """Add weights to the log loss: with these columns, times a share of it and a scale."""
         share = self.node(share)

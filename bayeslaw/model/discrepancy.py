@@ -40,13 +40,17 @@ class Discrepancy(ABC):
 
     kind: ClassVar[str] = ""  #: Its name.
     words: ClassVar[str] = ""  #: What it is, for reports.
-    size_effects: ClassVar[bool] = True  #: Whether ``effects="auto"`` adds those of model size.
+    size_effects: ClassVar[bool] = (
+        True  #: Whether ``effects="auto"`` adds those of model size.
+    )
     #: Priors of the standard deviations of random effects beside it, where the law states none.
     effect_priors: ClassVar[Mapping[str, Prior]] = {}
 
     def __post_init__(self) -> None:
         if not 0 <= self.exact < 1:
-            raise LawError(f"discrepancy {self.kind}: exact={self.exact:g} is not in [0, 1).")
+            raise LawError(
+                f"discrepancy {self.kind}: exact={self.exact:g} is not in [0, 1)."
+            )
 
     @abstractmethod
     def apply(self, law: Law) -> Law:
@@ -85,7 +89,9 @@ def _longer(steps: Floats, count: int, name: str, seed: int) -> Floats:
     """
     places = [zlib.crc32(f"{name} {j}".encode()) for j in range(steps.shape[-1], count)]
     size = len(steps), 1, 1
-    new = [np.random.default_rng([place, seed]).standard_normal(size) for place in places]
+    new = [
+        np.random.default_rng([place, seed]).standard_normal(size) for place in places
+    ]
     return np.concatenate([steps, *new], axis=-1)
 
 
@@ -115,7 +121,9 @@ def _drifts(law: Law) -> dict[str, tuple[str, ...]]:
 
 def _own(law: Law) -> list[str]:
     """Covariates that the law declares, as far as they have a logarithm."""
-    return [name for name, row in law.declared.items() if row.logged and name in law.columns]
+    return [
+        name for name, row in law.declared.items() if row.logged and name in law.columns
+    ]
 
 
 CROSSED = {"tokens": ("params", "ptpp"), "ptpp": ("params",)}
@@ -160,7 +168,10 @@ class Curvature(Discrepancy):
             # A square of log (r + epsilon) would be huge where there is no replay.
             if lead != "barrier":
                 along[f"curve_{name}"], scales[f"curve_{name}"] = (lead, lead), self.own
-            for other in (*CROSSED.get(lead, ()), *(_own(law) if lead == "tokens" else ())):
+            for other in (
+                *CROSSED.get(lead, ()),
+                *(_own(law) if lead == "tokens" else ()),
+            ):
                 if other in law.columns:
                     cross = f"cross_{name}{symbol_of(other)}"
                     along[cross], scales[cross] = (other, lead), self.crossed
@@ -214,12 +225,25 @@ class WalkingExponents(Discrepancy):
         for name, lead in leads.items():
             other = "tokens" if lead == "params" else "params"
             deviations += [
-                Walk(name, f"walk_{name}{SYMBOLS[c]}", "walk_scale", c, times, sd, self.spacing)
-                for c, times, sd in ((lead, "", self.spread), (other, lead, self.crossed))
+                Walk(
+                    name,
+                    f"walk_{name}{SYMBOLS[c]}",
+                    "walk_scale",
+                    c,
+                    times,
+                    sd,
+                    self.spacing,
+                )
+                for c, times, sd in (
+                    (lead, "", self.spread),
+                    (other, lead, self.crossed),
+                )
                 if sd
             ]
             if lead == "tokens":
-                deviations.append(Polynomial(name, {f"cross_{name}N": ("params", "tokens")}))
+                deviations.append(
+                    Polynomial(name, {f"cross_{name}N": ("params", "tokens")})
+                )
                 priors[f"cross_{name}N"] = CURVATURE
         if law.step(Coupling) is None and len(leads) > 1:
             covariates = {term.coefficient: term.covariates for term in law.terms}
@@ -231,7 +255,9 @@ class WalkingExponents(Discrepancy):
         """Whether the law is a power of N and one of D, or one of them where the other is held."""
         along = sorted(term.covariates for term in law.terms)
         varying = [(c,) for c in ("params", "tokens") if c not in law.held]
-        return along == varying and all(term.power_of(*term.covariates) for term in law.terms)
+        return along == varying and all(
+            term.power_of(*term.covariates) for term in law.terms
+        )
 
 
 TREND_SCALE = Prior("LogNormal", median=0.3, sigma=0.8)
@@ -293,7 +319,9 @@ class Adaptation(Discrepancy):
     spacing: float = 0.7  # least distance of the knots, in e-folds
     kind: ClassVar[str] = "adaptation"
     words: ClassVar[str] = "polynomial, walks along D/N and replay"
-    products: ClassVar[str] = WHOLE  # what deviates by products of log N, log P and log D
+    products: ClassVar[str] = (
+        WHOLE  # what deviates by products of log N, log P and log D
+    )
     effect_priors: ClassVar[Mapping[str, Prior]] = {
         "tau_size": Prior("LogNormal", median=0.006, sigma=0.3),
         "tau_base": Prior("LogNormal", median=0.005, sigma=0.6),
@@ -301,17 +329,36 @@ class Adaptation(Discrepancy):
     }
 
     def apply(self, law: Law) -> Law:
-        logs = [c for c in POLYNOMIAL_COVARIATES if column_of(c) in law.columns] + _own(law)
+        logs = [c for c in POLYNOMIAL_COVARIATES if column_of(c) in law.columns] + _own(
+            law
+        )
         # The square of log D is left to the walk along D/N.
-        pairs = [p for p in combinations_with_replacement(logs, 2) if p != ("tokens", "tokens")]
+        pairs = [
+            p
+            for p in combinations_with_replacement(logs, 2)
+            if p != ("tokens", "tokens")
+        ]
         along = {f"poly_{''.join(map(symbol_of, pair))}": pair for pair in pairs}
-        scales = {pair: self.square if len({*pair}) == 1 else self.scale for pair in pairs}
+        scales = {
+            pair: self.square if len({*pair}) == 1 else self.scale for pair in pairs
+        }
         scales |= {("mixed", "mixed"): self.share}
-        priors = {n: Prior("Normal", mu=0, sigma=scales[pair]) for n, pair in along.items()}
+        priors = {
+            n: Prior("Normal", mu=0, sigma=scales[pair]) for n, pair in along.items()
+        }
         over = "params" if "params" in law.columns else ""
         walking = [*_led_by_tokens(law), *([START] if law.step(Departure) else [])]
         walks = [
-            Walk(of, f"walk_{of}", "walk_scale", "tokens", "", self.walk, self.spacing, over=over)
+            Walk(
+                of,
+                f"walk_{of}",
+                "walk_scale",
+                "tokens",
+                "",
+                self.walk,
+                self.spacing,
+                over=over,
+            )
             for of in walking
         ]
         if "replay" in law.columns:
@@ -372,7 +419,14 @@ def _led_by_tokens(law: Law) -> list[str]:
 
 DISCREPANCIES: dict[str, type[Discrepancy]] = {
     kind.kind: kind
-    for kind in (NoDiscrepancy, WalkingExponents, Trend, Adaptation, FromBase, Curvature)
+    for kind in (
+        NoDiscrepancy,
+        WalkingExponents,
+        Trend,
+        Adaptation,
+        FromBase,
+        Curvature,
+    )
 }
 
 
@@ -389,7 +443,9 @@ def make_discrepancy(
         return discrepancy
     if discrepancy == AUTO:
         kinds = (WalkingExponents(), FromBase(), Adaptation())
-        chosen: Discrepancy = next((kind for kind in kinds if kind.suits(law)), Curvature())
+        chosen: Discrepancy = next(
+            (kind for kind in kinds if kind.suits(law)), Curvature()
+        )
     else:
         chosen = kind_of(Discrepancy, DISCREPANCIES, discrepancy)()
     if repeated and isinstance(chosen, WalkingExponents):

@@ -42,7 +42,9 @@ class Level:
     # Whether a fitted group's effect belongs to the latent loss, as that of a size does, and not to
     # the deviation of a measurement from it.
     latent: bool = False
-    with_discrepancy: bool = False  # whether ``effects="auto"`` uses it only beside a discrepancy
+    with_discrepancy: bool = (
+        False  # whether ``effects="auto"`` uses it only beside a discrepancy
+    )
     # Share of groups with several rows that ``effects="auto"`` needs more of.
     least_several: float = 0.0
     prior: Prior = GROUP_SD  # of the standard deviation, where the law file states none
@@ -132,11 +134,15 @@ def choose(
     asked = tuple(name.strip() for name in names)
     for effect in asked:
         if effect in ("loss", "tokens"):
-            raise LawError(f"{name}: {effect!r} is no label, so no effect; name another column.")
+            raise LawError(
+                f"{name}: {effect!r} is no label, so no effect; name another column."
+            )
         if level(effect).column not in frame:
             if effect in GROUP_LEVELS:
                 column = GROUP_LEVELS[effect].column
-                raise TableError(f"{name}: no column {column!r} for the effect; add it or drop it.")
+                raise TableError(
+                    f"{name}: no column {column!r} for the effect; add it or drop it."
+                )
             valid = ("auto", "none", *GROUP_LEVELS, *frame.columns)
             raise LawError(unknown("effect", effect, valid))
         if same := coinciding(effect, frame, columns):
@@ -177,7 +183,9 @@ def _allowed(
     return levels, tuple(name for name in levels if name in drawn)
 
 
-def coinciding(name: str, frame: pd.DataFrame, columns: Sequence[str]) -> tuple[str, ...]:
+def coinciding(
+    name: str, frame: pd.DataFrame, columns: Sequence[str]
+) -> tuple[str, ...]:
     """The fewest covariates whose values make the groups of a level; empty if none do.
 
     Such are runs of which each has its own size, or bases of which each has its own size and
@@ -189,7 +197,9 @@ def coinciding(name: str, frame: pd.DataFrame, columns: Sequence[str]) -> tuple[
     if name == SIZE.name:
         return ()
     of_rows = labels(frame, name)
-    covariates = [c for c in columns if c in frame and c != "tokens" and frame[c].nunique() > 1]
+    covariates = [
+        c for c in columns if c in frame and c != "tokens" and frame[c].nunique() > 1
+    ]
     for count in range(1, MOST_COINCIDING + 1):
         for some in combinations(covariates, count):
             cells = frame.groupby(list(some), dropna=False).ngroup()
@@ -199,7 +209,10 @@ def coinciding(name: str, frame: pd.DataFrame, columns: Sequence[str]) -> tuple[
 
 
 def not_fitted(
-    levels: Sequence[str], priors: Mapping[str, Prior], frame: pd.DataFrame, draws: xr.Dataset
+    levels: Sequence[str],
+    priors: Mapping[str, Prior],
+    frame: pd.DataFrame,
+    draws: xr.Dataset,
 ) -> xr.Dataset:
     """The draws with those of levels that are not fitted: ``tau`` from its prior, no effects.
 
@@ -233,7 +246,9 @@ def check_runs(frame: pd.DataFrame, name: str, columns: Sequence[str]) -> None:
     and one path of errors.
     """
     run = labels(frame, "run")
-    for column in [c for c in ("params", "ptpp", "replay") if c in frame and c in columns]:
+    for column in [
+        c for c in ("params", "ptpp", "replay") if c in frame and c in columns
+    ]:
         values = frame[column].groupby(run).agg(["min", "max"])
         differ = ~np.isclose(values["min"], values["max"], rtol=1e-6, atol=0)
         if differ.any():
@@ -272,7 +287,9 @@ def draw(
     return total
 
 
-def latent_effects(draws: xr.Dataset, levels: Sequence[str], frame: pd.DataFrame) -> Floats:
+def latent_effects(
+    draws: xr.Dataset, levels: Sequence[str], frame: pd.DataFrame
+) -> Floats:
     """Effects of fitted groups of the latent levels, shape (draws, rows); zero for new groups."""
     total = np.zeros((draws.sizes["chain"] * draws.sizes["draw"], len(frame)))
     for name in levels:

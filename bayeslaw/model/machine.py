@@ -46,7 +46,10 @@ class Program:
 def assemble(tape: Tape, outputs: Sequence[Node]) -> Program:
     """The program of what some outputs need."""
     inputs = list(tape.inputs.values())
-    nodes = [*inputs, *(node for node in tape.needed(outputs) if node.kind != kinds.INPUT)]
+    nodes = [
+        *inputs,
+        *(node for node in tape.needed(outputs) if node.kind != kinds.INPUT),
+    ]
     first, size = _placed(nodes)
     starts, varying = np.cumsum([0, *map(len, tape.indices)]), tape.depending(inputs)
     once: list[list[int]] = []
@@ -95,7 +98,9 @@ type Part = tuple[int, Shape]
 """Where an argument begins in memory, and its shape."""
 
 
-def _instructions(node: Node, first: Mapping[Node, int], starts: Ints) -> list[list[int]]:
+def _instructions(
+    node: Node, first: Mapping[Node, int], starts: Ints
+) -> list[list[int]]:
     """Instructions of an operation, as `run` reads them; `starts` is where each index begins."""
     kind, shape, out = node.kind, node.shape, first[node]
     parts = [(first[part], part.shape) for part in node.arguments]
@@ -123,7 +128,9 @@ def _instructions(node: Node, first: Mapping[Node, int], starts: Ints) -> list[l
     return [[kind, out, x, 0, rows, columns, shape[1], start, 0, 0]]
 
 
-def _by_element(kind: int, out: int, parts: Sequence[Part], shape: Shape) -> list[list[int]]:
+def _by_element(
+    kind: int, out: int, parts: Sequence[Part], shape: Shape
+) -> list[list[int]]:
     over = broadcast(shape, *(part for _, part in parts))
     if shape != over:
         kind = SUM_DOWN if shape[1] > 1 else SUM_ALONG if shape[0] > 1 else SUM_ALL
@@ -162,7 +169,9 @@ def run(code, index, memory):
         kind, rows, columns = code[k, 0], code[k, 4], code[k, 5]
         if kind < kinds.EXP:
             if columns == ONE:
-                memory[code[k, 1]] = _operator(kind, memory[code[k, 2]], memory[code[k, 3]])
+                memory[code[k, 1]] = _operator(
+                    kind, memory[code[k, 2]], memory[code[k, 3]]
+                )
             else:
                 _operators(code, k, memory)
         elif kind < kinds.MATMUL:
@@ -235,7 +244,13 @@ def _function(kind, x):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _functions(code, k, memory):
-    kind, out, x, rows, columns = code[k, 0], code[k, 1], code[k, 2], code[k, 4], code[k, 5]
+    kind, out, x, rows, columns = (
+        code[k, 0],
+        code[k, 1],
+        code[k, 2],
+        code[k, 4],
+        code[k, 5],
+    )
     down, along = code[k, 6], code[k, 7]
     for _ in range(rows):
         if along == ZERO:
@@ -314,7 +329,9 @@ def _sums(code, k, memory):
     rows, columns = code[k, 4], code[k, 5]
     x_down, x_along, y_down, y_along = code[k, 6], code[k, 7], code[k, 8], code[k, 9]
     out_down = ONE if kind == SUM_ALONG else ZERO
-    _fill(memory, out, columns if kind == SUM_DOWN else rows if kind == SUM_ALONG else ONE)
+    _fill(
+        memory, out, columns if kind == SUM_DOWN else rows if kind == SUM_ALONG else ONE
+    )
     for _ in range(rows):
         if x_along == ZERO:
             _sum_row(kind, memory, out, memory[x], y, columns)
@@ -378,7 +395,13 @@ def _row_product(code, k, memory):
 @njit(cache=True, nogil=True, error_model="numpy")
 def _indexed(code, k, memory, index):
     """Columns that are gathered by an index, or added up by it."""
-    kind, out, x, rows, columns = code[k, 0], code[k, 1], code[k, 2], code[k, 4], code[k, 5]
+    kind, out, x, rows, columns = (
+        code[k, 0],
+        code[k, 1],
+        code[k, 2],
+        code[k, 4],
+        code[k, 5],
+    )
     width, start = code[k, 6], code[k, 7]
     if kind == kinds.SCATTER:
         _fill(memory, out, rows * width)

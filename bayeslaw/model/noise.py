@@ -47,10 +47,14 @@ class Likelihood(ABC):
     words: ClassVar[str] = ""  #: What it is, for reports.
     #: Sampled variables beside ``sigma``, each with the name of its prior in `Spec.priors`.
     parameters: ClassVar[Mapping[str, str]] = {}
-    priors: ClassVar[Mapping[str, Prior]] = {}  #: Default priors that no law file states.
+    priors: ClassVar[
+        Mapping[str, Prior]
+    ] = {}  #: Default priors that no law file states.
 
     @abstractmethod
-    def log_density[A: Array](self, residual: A, sigma: Array, q: Values, xp: Namespace = F) -> A:
+    def log_density[A: Array](
+        self, residual: A, sigma: Array, q: Values, xp: Namespace = F
+    ) -> A:
         """Log density of residuals of log loss; arguments broadcast, (draws, rows).
 
         `q` has the variables of `parameters`. They are arrays or nodes of a
@@ -73,14 +77,21 @@ class Likelihood(ABC):
         return residual
 
     def observe(
-        self, mu: Array, sigma: Array, q: Values, observed: Array, dims: str | None = None
+        self,
+        mu: Array,
+        sigma: Array,
+        q: Values,
+        observed: Array,
+        dims: str | None = None,
     ) -> None:
         """Add the observed log losses to the PyMC model in context, as the variable `OBSERVED`."""
         import pymc as pm
         import pytensor.tensor as pt
 
         def logp(value: Array, mu: Array, sigma: Array, *others: Array) -> Array:
-            return self.log_density(value - mu, sigma, dict(zip(q, others, strict=True)), pt)
+            return self.log_density(
+                value - mu, sigma, dict(zip(q, others, strict=True)), pt
+            )
 
         def random(
             mu: Floats,
@@ -91,11 +102,15 @@ class Likelihood(ABC):
         ) -> Floats:
             shape = tuple(size) if size is not None else np.broadcast(mu, sigma).shape
             own = dict(zip(q, others, strict=True))
-            return np.asarray(mu + self.sample(rng or np.random.default_rng(), shape, sigma, own))
+            return np.asarray(
+                mu + self.sample(rng or np.random.default_rng(), shape, sigma, own)
+            )
 
         # One density for PyMC and for the sampler's tape, so that a new likelihood writes it once.
         arguments = mu, sigma, *q.values()
-        pm.CustomDist(OBSERVED, *arguments, logp=logp, random=random, observed=observed, dims=dims)
+        pm.CustomDist(
+            OBSERVED, *arguments, logp=logp, random=random, observed=observed, dims=dims
+        )
 
 
 @dataclass(frozen=True)
@@ -107,16 +122,27 @@ class StudentT(Likelihood):
     parameters: ClassVar[Mapping[str, str]] = {"dof_above_floor": "dof"}
 
     def observe(
-        self, mu: Array, sigma: Array, q: Values, observed: Array, dims: str | None = None
+        self,
+        mu: Array,
+        sigma: Array,
+        q: Values,
+        observed: Array,
+        dims: str | None = None,
     ) -> None:
         import pymc as pm
 
         dof = pm.Deterministic("dof", DOF_FLOOR + q["dof_above_floor"])
         pm.StudentT(OBSERVED, nu=dof, mu=mu, sigma=sigma, observed=observed, dims=dims)
 
-    def log_density[A: Array](self, residual: A, sigma: Array, q: Values, xp: Namespace = F) -> A:
+    def log_density[A: Array](
+        self, residual: A, sigma: Array, q: Values, xp: Namespace = F
+    ) -> A:
         dof, u = q["dof_above_floor"] + DOF_FLOOR, residual / sigma
-        one = xp.gammaln(0.5 * dof + 0.5) - xp.gammaln(0.5 * dof) - 0.5 * xp.log(dof * math.pi)
+        one = (
+            xp.gammaln(0.5 * dof + 0.5)
+            - xp.gammaln(0.5 * dof)
+            - 0.5 * xp.log(dof * math.pi)
+        )
         # log1p keeps the digits where the square is tiny over many degrees of freedom.
         log: A = one - xp.log(sigma) - (0.5 * dof + 0.5) * xp.log1p(u * u / dof)
         return log
@@ -142,13 +168,20 @@ class Normal(Likelihood):
     words: ClassVar[str] = "Normal"
 
     def observe(
-        self, mu: Array, sigma: Array, q: Values, observed: Array, dims: str | None = None
+        self,
+        mu: Array,
+        sigma: Array,
+        q: Values,
+        observed: Array,
+        dims: str | None = None,
     ) -> None:
         import pymc as pm
 
         pm.Normal(OBSERVED, mu=mu, sigma=sigma, observed=observed, dims=dims)
 
-    def log_density[A: Array](self, residual: A, sigma: Array, q: Values, xp: Namespace = F) -> A:
+    def log_density[A: Array](
+        self, residual: A, sigma: Array, q: Values, xp: Namespace = F
+    ) -> A:
         u = residual / sigma
         log: A = -0.5 * u * u - xp.log(sigma) - 0.5 * math.log(2 * math.pi)
         return log
@@ -173,7 +206,9 @@ class Huber(Likelihood):
         if not self.delta > 0:
             raise FitError(f"delta must be positive, not {self.delta!r}.")
 
-    def log_density[A: Array](self, residual: A, sigma: Array, q: Values, xp: Namespace = F) -> A:
+    def log_density[A: Array](
+        self, residual: A, sigma: Array, q: Values, xp: Namespace = F
+    ) -> A:
         r, k = xp.maximum(residual, -residual), self.delta / sigma
         # Quadratic up to delta and linear beyond, without a branch: a tape has none.
         near = xp.minimum(r, self.delta)
@@ -194,7 +229,9 @@ class Huber(Likelihood):
         # Beyond the threshold the density falls as exp(-k u): an exponential of rate k.
         far = k + rng.exponential(size=shape) / k
         return np.asarray(
-            sigma * sign * np.where(rng.random(shape) * (inside + tail) < inside, core, far)
+            sigma
+            * sign
+            * np.where(rng.random(shape) * (inside + tail) < inside, core, far)
         )
 
     def information_variance[A: Array](self, sigma: A, q: Values) -> A:
@@ -226,12 +263,19 @@ class Skewed(StudentT):
     priors: ClassVar[Mapping[str, Prior]] = {"skew": Prior("HalfNormal", sigma=0.5)}
 
     def observe(
-        self, mu: Array, sigma: Array, q: Values, observed: Array, dims: str | None = None
+        self,
+        mu: Array,
+        sigma: Array,
+        q: Values,
+        observed: Array,
+        dims: str | None = None,
     ) -> None:
         # Not `StudentT.observe`: PyMC has no two-piece Student-t.
         Likelihood.observe(self, mu, sigma, q, observed, dims)
 
-    def log_density[A: Array](self, residual: A, sigma: Array, q: Values, xp: Namespace = F) -> A:
+    def log_density[A: Array](
+        self, residual: A, sigma: Array, q: Values, xp: Namespace = F
+    ) -> A:
         # The halves above and below have areas exp(skew) / 2 and exp(-skew) / 2.
         both = xp.exp(q["skew"]) + xp.exp(-q["skew"])
         even = super().log_density(self.even(residual, q, xp), sigma, q, xp)
@@ -247,7 +291,9 @@ class Skewed(StudentT):
         size = np.abs(super().sample(rng, shape, sigma, q))
         # The share of the area above is exp(skew) / (exp(skew) + exp(-skew)).
         above = rng.random(shape) < expit(2 * q["skew"])
-        return np.asarray(size * np.where(above, np.exp(q["skew"]), -np.exp(-q["skew"])))
+        return np.asarray(
+            size * np.where(above, np.exp(q["skew"]), -np.exp(-q["skew"]))
+        )
 
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {
@@ -303,7 +349,9 @@ def order(frame: pd.DataFrame) -> Order:
     return Order(before, gap)
 
 
-def choose_errors(errors: str, frame: pd.DataFrame, name: str, *, own: str | None = None) -> str:
+def choose_errors(
+    errors: str, frame: pd.DataFrame, name: str, *, own: str | None = None
+) -> str:
     """Kind of errors; `own` is a covariate of which each run has a value of its own.
 
     It is given if the law is taken as exact: errors of whole runs can then explain whatever the
@@ -338,10 +386,14 @@ def choose_errors(errors: str, frame: pd.DataFrame, name: str, *, own: str | Non
     return errors
 
 
-def innovations[A: Array](error: A, sigma: A, ell: A, rows: Order, xp: Namespace) -> tuple[A, A]:
+def innovations[A: Array](
+    error: A, sigma: A, ell: A, rows: Order, xp: Namespace
+) -> tuple[A, A]:
     """Innovation of each row given the error before it, and its scale."""
     rho = decay(rows.gap, ell, xp)
-    return error - rho * xp.take(error, rows.before, axis=-1), innovation_scale(sigma, rho, xp)
+    return error - rho * xp.take(error, rows.before, axis=-1), innovation_scale(
+        sigma, rho, xp
+    )
 
 
 def draw_paths(

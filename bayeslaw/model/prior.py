@@ -20,7 +20,9 @@ def draw_parameters(
             f"{spec.law.name}: the priors of {', '.join(improper)} are flat and improper, so "
             "nothing can be drawn from them; fit with proper priors."
         )
-    variables = {prior: variable for variable, prior in spec.likelihood.parameters.items()}
+    variables = {
+        prior: variable for variable, prior in spec.likelihood.parameters.items()
+    }
     # In an order that is that of a loaded fit, too.
     q = {
         variables.get(name, name): prior.sample(rng, (count, 1))
@@ -32,7 +34,9 @@ def draw_parameters(
     return q | {"E": q["L_ref"] - terms}
 
 
-def draw(data: Data, count: int, rng: np.random.Generator) -> tuple[dict[str, Floats], Floats]:
+def draw(
+    data: Data, count: int, rng: np.random.Generator
+) -> tuple[dict[str, Floats], Floats]:
     """Draws of all variables, and of the log losses of the rows, shape (count, rows).
 
     Steps of random walks have shape (count, 1, knots), random effects (count, groups).

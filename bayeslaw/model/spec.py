@@ -33,10 +33,14 @@ class Spec:
     """What is fitted, apart from the data."""
 
     law: Law  # with its discrepancy
-    priors: Mapping[str, Prior]  # for ``E``, slopes and exponents in reference coordinates, noise
+    priors: Mapping[
+        str, Prior
+    ]  # for ``E``, slopes and exponents in reference coordinates, noise
     likelihood: Likelihood
     discrepancy: Discrepancy
-    effects: tuple[str, ...] = ()  # levels of grouping that have a random effect on log loss
+    effects: tuple[
+        str, ...
+    ] = ()  # levels of grouping that have a random effect on log loss
     # Those of them whose groups coincide with covariates of the law: they are not fitted, and new
     # groups draw their effects from the prior.
     drawn: tuple[str, ...] = ()
@@ -123,13 +127,26 @@ def make_spec(
     deviation = make_discrepancy(discrepancy, plain)
     law = deviation.apply(plain)
     density = make_likelihood(likelihood, delta)
-    added = dict(density.priors) | {f"tau_{name}": level(name).prior for name in effects}
+    added = dict(density.priors) | {
+        f"tau_{name}": level(name).prior for name in effects
+    }
     added |= deviation.effect_priors
     added |= {LENGTH: LENGTH_PRIOR} if errors == "run" else {}
-    defaults = NOISE | dict(law.priors) | {n: p for n, p in added.items() if n not in law.priors}
+    defaults = (
+        NOISE
+        | dict(law.priors)
+        | {n: p for n, p in added.items() if n not in law.priors}
+    )
     bounds = {name: prior.support for name, prior in added.items()} | law.prior_bounds
     steps = [name for walk in law.walks for name in (walk.steps, f"{walk.steps}_knot")]
-    taken = {*DIMENSIONS, *law.parameters, *law.coordinates, *defaults, *density.parameters, *steps}
+    taken = {
+        *DIMENSIONS,
+        *law.parameters,
+        *law.coordinates,
+        *defaults,
+        *density.parameters,
+        *steps,
+    }
     if other := taken.union(f"{name}_effect" for name in effects).intersection(effects):
         raise LawError(
             f"a column {min(other)!r} cannot be an effect: draws of {law.name} have something else "
@@ -137,4 +154,6 @@ def make_spec(
         )
     slopes = {term.coefficient: term.slope for term in law.terms}
     chosen = override(defaults, priors, bounds, proper={*NOISE, *added}, slopes=slopes)
-    return Spec(law, chosen, density, deviation, tuple(effects), tuple(drawn), new_sizes, errors)
+    return Spec(
+        law, chosen, density, deviation, tuple(effects), tuple(drawn), new_sizes, errors
+    )

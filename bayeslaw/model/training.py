@@ -52,12 +52,16 @@ def for_columns(law: Law, table: LossTable, *, whole: bool = False) -> Law:
         lacking = missing_columns(table.frame, law.needs)
         raise TableError(f"{table.name}: {lacking} {able_laws(table.frame)}")
     frame = law.rows(table).frame
-    starts = law.step(Departure) is not None  # the role matters to it with one ratio too
+    starts = (
+        law.step(Departure) is not None
+    )  # the role matters to it with one ratio too
     if law.reads_own and (starts or frame["replay"].nunique() > 1):
         law = law.of_role(table.role)
     law = law if whole else law.for_rows(frame, table.name)
     called = [step for step in STEPS if step.called_by in frame]
-    return law.taking(*(s for s in called if frame[s.called_by].nunique() >= s.distinct))
+    return law.taking(
+        *(s for s in called if frame[s.called_by].nunique() >= s.distinct)
+    )
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,9 @@ class Data:
         return len(self.observed)
 
 
-def make_data(spec: Spec, table: LossTable, *, at: Mapping[str, float] | None = None) -> Data:
+def make_data(
+    spec: Spec, table: LossTable, *, at: Mapping[str, float] | None = None
+) -> Data:
     of_rows = {name: labels(table.frame, name) for name in spec.fitted_effects}
     groups = {name: np.unique(names) for name, names in of_rows.items()}
     law = spec.law
@@ -94,6 +100,9 @@ def make_data(spec: Spec, table: LossTable, *, at: Mapping[str, float] | None = 
         at=at,
         observed=np.log(table.loss),
         groups=groups,
-        index={name: np.searchsorted(groups[name], names) for name, names in of_rows.items()},
+        index={
+            name: np.searchsorted(groups[name], names)
+            for name, names in of_rows.items()
+        },
         order=order(table.frame) if spec.errors == "run" else None,
     )

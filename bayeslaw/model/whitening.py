@@ -53,7 +53,9 @@ def whitened(
     # 0, or minus infinity.
     log = F.log(w < MOST_PRECISE) + F.sum(F.log(diagonal(precision) < MOST_PRECISE))
     if groups:
-        sd = 1.0 / F.sqrt(1.0 + w * groups.tau * groups.tau * groups.norms)  # given the weights
+        sd = 1.0 / F.sqrt(
+            1.0 + w * groups.tau * groups.tau * groups.norms
+        )  # given the weights
         scale = w * groups.tau * sd
         common, seen = groups.cross * (a.T * scale), groups.with_r * scale
         precision, lead = precision - common @ common.T, lead - seen @ common.T

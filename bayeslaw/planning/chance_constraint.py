@@ -107,9 +107,13 @@ class Lattice:
 
 
 def lattice_of(domains: Sequence[Domain], budgets: Floats, ratios: Floats) -> Lattice:
-    rows = domains[0].run.rows(np.repeat(budgets, len(ratios)), np.tile(ratios, len(budgets)))
+    rows = domains[0].run.rows(
+        np.repeat(budgets, len(ratios)), np.tile(ratios, len(budgets))
+    )
     shape = len(budgets), len(ratios), -1
-    return Lattice(budgets, ratios, [domain.losses(rows).reshape(shape) for domain in domains])
+    return Lattice(
+        budgets, ratios, [domain.losses(rows).reshape(shape) for domain in domains]
+    )
 
 
 def searched_budgets(fits: Collection[Fit], params: float) -> Floats:
@@ -169,7 +173,9 @@ class Problem:
 
     @cached_property
     def thresholds(self) -> list[Floats]:
-        return [limit.threshold(measured=self.measured)[self.some] for limit in self.limits]
+        return [
+            limit.threshold(measured=self.measured)[self.some] for limit in self.limits
+        ]
 
     @property
     def draws(self) -> int:
@@ -210,7 +216,9 @@ class Problem:
 
     def holds(self, losses: Sequence[Floats]) -> list[Bools]:
         """Whether each limit holds, (..., draws), given the latent losses."""
-        return [loss <= most for loss, most in zip(losses, self.thresholds, strict=True)]
+        return [
+            loss <= most for loss, most in zip(losses, self.thresholds, strict=True)
+        ]
 
     def number(self, losses: Sequence[Floats]) -> Ints:
         """Number of draws at which the limits hold, (...), given the latent losses."""
@@ -223,7 +231,9 @@ class Problem:
         """Number of draws at which the limits hold, for each pair of budget and ratio."""
         return self._within(self.number(self.losses(budgets, ratios)), budgets, ratios)
 
-    def _within(self, counts: Ints, budgets: float | Floats, ratios: float | Floats) -> Ints:
+    def _within(
+        self, counts: Ints, budgets: float | Floats, ratios: float | Floats
+    ) -> Ints:
         """Counts, with 0 beyond the evidence."""
         if self.far is None:
             return counts
@@ -245,7 +255,9 @@ class Problem:
 
     # -- queries ----------------------------------------------------------------------------------
 
-    def smallest(self, confidence: float | None = None, *, exact: bool = False) -> Place | None:
+    def smallest(
+        self, confidence: float | None = None, *, exact: bool = False
+    ) -> Place | None:
         """The smallest budget that meets all limits with a confidence, by default the problem's.
 
         At a fixed budget, its least replay ratio. `exact` finds the smallest budget to `EXACT`.
@@ -303,7 +315,10 @@ class Problem:
             while (high - low).max() > 1e-3:
                 middle = (low + high) / 2
                 enough = self.held(middle, ratios) >= rank
-                low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+                low, high = (
+                    np.where(enough, low, middle),
+                    np.where(enough, middle, high),
+                )
             k = int(high.argmin())
             if high[k] < below:
                 best = Place(float(high[k]), float(ratios[k]), rank)
@@ -317,17 +332,23 @@ class Problem:
         low, high = self.lattice.budgets[[0, -1]]
         nodes = np.linspace(-1, 1, 2 * FINER + 1)
         budgets = np.unique(np.clip(place.budget + width / 2 * nodes[::2], low, high))
-        ratios = np.unique(np.clip(place.ratio + step / 4 * nodes, *self.lattice.ratios[[0, -1]]))
+        ratios = np.unique(
+            np.clip(place.ratio + step / 4 * nodes, *self.lattice.ratios[[0, -1]])
+        )
         return lattice_of([limit.domain for limit in self.limits], budgets, ratios)
 
-    def _first(self, lattice: Lattice, counts: Ints, rank: int) -> tuple[Place, Place | None]:
+    def _first(
+        self, lattice: Lattice, counts: Ints, rank: int
+    ) -> tuple[Place, Place | None]:
         """The smallest feasible budget of interpolated losses, and the first feasible node."""
         feasible = (counts >= rank).any(1)
         if not feasible.any():
             return Place(math.inf, math.nan, 0), None
         i = int(feasible.argmax())
         j = int(counts[i].argmax())
-        node = Place(float(lattice.budgets[i]), float(lattice.ratios[j]), int(counts[i, j]))
+        node = Place(
+            float(lattice.budgets[i]), float(lattice.ratios[j]), int(counts[i, j])
+        )
         if not i:
             return node, node
         ratios = np.interp(
@@ -380,14 +401,18 @@ class Problem:
             values = target.values(target.domain.losses(rows), measured=self.measured)
             values = values[:, self.some]
             stated = np.sort(values, axis=-1)[:, rank - 1]
-            stated = np.where(self._within(np.ones(len(nodes), int), budget, nodes), stated, np.inf)
+            stated = np.where(
+                self._within(np.ones(len(nodes), int), budget, nodes), stated, np.inf
+            )
             k = int(np.argmin(stated))
             step = float(np.diff(nodes).max(initial=0.0))
             if step < 1e-5:
                 break
             nodes = nodes[k] + step * np.linspace(-1, 1, 2 * FINER + 1)
             nodes = np.unique(np.clip(nodes, *ratios[[0, -1]]))
-        return Place(budget, float(nodes[k]), self.draws) if stated[k] < np.inf else None
+        return (
+            Place(budget, float(nodes[k]), self.draws) if stated[k] < np.inf else None
+        )
 
     def likeliest(self, cap: float = math.inf) -> Place:
         """Most draws that meet all limits together at a budget up to `cap`, and where that is.
@@ -403,7 +428,9 @@ class Problem:
         best = Place(float(budgets[i]), float(lattice.ratios[j]), int(counts[i, j]))
         if self.far is not None and self.far.most_epochs < math.inf:
             # Between two nodes, with nearly as many epochs, more draws may meet the limits.
-            most = self.far.most_budgets(lattice.ratios).clip(max=min(cap, lattice.budgets[-1]))
+            most = self.far.most_budgets(lattice.ratios).clip(
+                max=min(cap, lattice.budgets[-1])
+            )
             held = self.held(most, lattice.ratios)
             if held.max() > best.held:
                 k = int(held.argmax())
@@ -416,7 +443,9 @@ class Problem:
             counts = self.counted(finer)[below]
             if below.any() and counts.max() > best.held:
                 i, j = np.unravel_index(counts.argmax(), counts.shape)
-                best = Place(float(finer.budgets[i]), float(finer.ratios[j]), int(counts[i, j]))
+                best = Place(
+                    float(finer.budgets[i]), float(finer.ratios[j]), int(counts[i, j])
+                )
             width, step = width / 2, step / 2
         return best
 
@@ -425,9 +454,15 @@ class Problem:
         most = {}
         for k, (name, limit) in enumerate(zip(NAMES, self.limits, strict=True)):
             lattice = replace(self.lattice, losses=[self.lattice.losses[k]])
-            most[name] = replace(self, limits=(limit,), lattice=lattice).likeliest().held
-        failing = " and ".join(name for name, held in most.items() if held < self.rank())
-        shares = ", ".join(f"P({n}) up to {held / self.draws:.3g}" for n, held in most.items())
+            most[name] = (
+                replace(self, limits=(limit,), lattice=lattice).likeliest().held
+            )
+        failing = " and ".join(
+            name for name, held in most.items() if held < self.rank()
+        )
+        shares = ", ".join(
+            f"P({n}) up to {held / self.draws:.3g}" for n, held in most.items()
+        )
         words = f"{failing or 'the limits together'}; alone, {shares}"
         within = "" if self.far is None else " within the evidence"
         for k, (name, limit) in enumerate(zip(NAMES, self.limits, strict=True)):
@@ -435,9 +470,8 @@ class Problem:
             if most[name] < self.rank() and math.isfinite(least):
                 what = "target loss" if name == "target" else "rise of the source loss"
                 words += f"; the lowest {what} that is reached with probability "
-                words += (
-                    f"{100 * self.confidence:g} %{within} is {limit.text(float(f'{least:.4g}'))}"
-                )
+                reached = limit.text(float(f"{least:.4g}"))
+                words += f"{100 * self.confidence:g} %{within} is {reached}"
         return words
 
     def reachable(self, k: int) -> float:
@@ -450,7 +484,10 @@ class Problem:
         for budget, losses in zip(lattice.budgets, lattice.losses[k], strict=True):
             values = limit.values(losses, measured=self.measured)[:, self.some]
             stated = np.partition(values, rank - 1, axis=-1)[:, rank - 1]
-            near = self._within(np.ones(len(lattice.ratios), int), budget, lattice.ratios) > 0
+            near = (
+                self._within(np.ones(len(lattice.ratios), int), budget, lattice.ratios)
+                > 0
+            )
             least = min(least, float(stated[near].min(initial=math.inf)))
         return least
 
@@ -458,7 +495,9 @@ class Problem:
         """P(both) on half of the draws of a plan of the other half, mean of both directions."""
         # In order: of alternating draws, which are correlated, each half would know the other.
         middle, held = self.draws // 2, []
-        one, other = (replace(self, some=half) for half in (slice(middle), slice(middle, None)))
+        one, other = (
+            replace(self, some=half) for half in (slice(middle), slice(middle, None))
+        )
         for half, rest in ((one, other), (other, one)):
             if (plan := half.smallest()) is not None:
                 held.append(rest.held(plan.budget, plan.ratio)[0] / rest.draws)

@@ -16,7 +16,13 @@ from bayeslaw.common.errors import BayeslawError, argument, unknown
 from bayeslaw.common.formatting import listed
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.forecast import KINDS
-from bayeslaw.inference.pools import Fit, check_roles, pair_draws, spread_draws, with_draws
+from bayeslaw.inference.pools import (
+    Fit,
+    check_roles,
+    pair_draws,
+    spread_draws,
+    with_draws,
+)
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import (
     error_draws,
@@ -54,7 +60,11 @@ type Baseline = float | tuple[float, float] | None
 
 
 def check_limits(
-    limits: Mapping[str, float | None], atpp: float | None, confidence: float, *, relative: bool
+    limits: Mapping[str, float | None],
+    atpp: float | None,
+    confidence: float,
+    *,
+    relative: bool,
 ) -> None:
     """Raise `BayeslawError` unless limits or a budget are given, and all are in range."""
     for name, example in (("max_loss", 1.8), ("max_forgetting", 0.02)):
@@ -78,7 +88,9 @@ def check_limits(
 def check_confidence(confidence: float) -> None:
     """Raise `BayeslawError` unless it is a probability between 0 and 1."""
     if not 0 < confidence < 1:
-        raise BayeslawError(f"confidence={confidence:g} is not between 0 and 1; 0.9 is 90 %.")
+        raise BayeslawError(
+            f"confidence={confidence:g} is not between 0 and 1; 0.9 is 90 %."
+        )
 
 
 def are_measured(losses: str) -> bool:
@@ -106,7 +118,11 @@ def check_fits(target: Fit, source: Fit, ratios: Floats, *, repeated: bool) -> N
             )
     one, other = ([m.draws for m in fit.members.values()] for fit in (target, source))
     # A file that is loaded twice gives two objects with the same draws.
-    if one and len(one) == len(other) and all(a.equals(b) for a, b in zip(one, other, strict=True)):
+    if (
+        one
+        and len(one) == len(other)
+        and all(a.equals(b) for a, b in zip(one, other, strict=True))
+    ):
         raise BayeslawError(
             "target and source are one posterior; give that of the domain adapted to, and "
             "that of the domain that may be forgotten."
@@ -116,7 +132,9 @@ def check_fits(target: Fit, source: Fit, ratios: Floats, *, repeated: bool) -> N
         only = law.held.get("replay", 1.0)
         if "replay" not in law.columns and (ratios != only).any():
             why = "does not know replay, so no ratio can be planned: fit one that does, such as"
-            why = f"{why} form1n" if only == 1 else f"was fitted to replay {only:g} alone"
+            why = (
+                f"{why} form1n" if only == 1 else f"was fitted to replay {only:g} alone"
+            )
             raise BayeslawError(
                 f"the law {law.name} {why}, or fix replay=[{only:g}] (--replay {only:g})."
             )
@@ -128,16 +146,28 @@ class PlannedRun:
 
     params: float
     ptpp: float | None  # not needed where no law knows it
-    base: str | None  # without a label, a law that starts from one takes that of N and P
+    base: (
+        str | None
+    )  # without a label, a law that starts from one takes that of N and P
     unique_tokens: float | None  # without it, no tokens repeat
     seed: int  # of the noise, and of random effects that are drawn
-    replay: float  # of the row for these; a law that was fitted to one ratio knows no other
+    replay: (
+        float  # of the row for these; a law that was fitted to one ratio knows no other
+    )
 
     def rows(self, budgets: float | Floats, ratios: float | Floats) -> pd.DataFrame:
         """A row for each pair of a budget, log ATPP, and a replay ratio."""
         budgets, ratios = np.broadcast_arrays(np.atleast_1d(budgets), ratios)
-        columns = {"params": self.params, "tokens": self.params * np.exp(budgets), "replay": ratios}
-        stated = {"ptpp": self.ptpp, "base": self.base, "unique_tokens": self.unique_tokens}
+        columns = {
+            "params": self.params,
+            "tokens": self.params * np.exp(budgets),
+            "replay": ratios,
+        }
+        stated = {
+            "ptpp": self.ptpp,
+            "base": self.base,
+            "unique_tokens": self.unique_tokens,
+        }
         given = {name: value for name, value in stated.items() if value is not None}
         return pd.DataFrame(columns | given)
 
@@ -172,7 +202,9 @@ def run_of(
     if params is None:
         if base is not None and base != NEW_BASE:
             _base_of(bases, base, math.nan, None)  # says which bases there are
-        raise BayeslawError("a plan needs params= (--params), or base= (--base), a known one.")
+        raise BayeslawError(
+            "a plan needs params= (--params), or base= (--base), a known one."
+        )
     stage = _stage_of(fits, ptpp)
     _check_positive(params=params, ptpp=stage, unique_tokens=unique_tokens)
     label, words = _base_of(bases, base, params, stage)
@@ -197,7 +229,9 @@ def run_of(
 def _stage_of(fits: Sequence[Fit], ptpp: float | None) -> float | None:
     """Pre-training tokens per parameter: as given, or the only value in the fits' tables."""
     tables = [fit.table.frame for fit in fits if fit.table is not None]
-    stages = {float(value) for rows in tables if "ptpp" in rows for value in rows["ptpp"]}
+    stages = {
+        float(value) for rows in tables if "ptpp" in rows for value in rows["ptpp"]
+    }
     if ptpp is None and len(stages) == 1:
         return stages.pop()
     for fit in fits:
@@ -207,7 +241,9 @@ def _stage_of(fits: Sequence[Fit], ptpp: float | None) -> float | None:
                 f"such as {argument('where', f'{own[0]} == 8')}."
             )
     if ptpp is None and any("ptpp" in fit.columns for fit in fits):
-        raise BayeslawError("a plan needs ptpp= (--ptpp): the laws know pre-training budgets.")
+        raise BayeslawError(
+            "a plan needs ptpp= (--ptpp): the laws know pre-training budgets."
+        )
     return ptpp
 
 
@@ -221,7 +257,9 @@ ALIKE = 0.01
 def _labelled(fits: Sequence[Fit]) -> pd.DataFrame:
     """Labels of the bases of all rows, with their N and P, and whether they are adapted."""
     labelled = [
-        rows[["params", "ptpp"]].assign(label=label_texts(rows["base"]), adapted=adapted)
+        rows[["params", "ptpp"]].assign(
+            label=label_texts(rows["base"]), adapted=adapted
+        )
         for adapted in (True, False)
         for table in (fit.table for fit in fits if fit.table is not None)
         for rows in [table.frame if adapted else table.baselines]
@@ -252,7 +290,9 @@ def _base_of(
     """
     if bases.empty:
         if base not in (None, NEW_BASE):
-            raise BayeslawError(f"base={base!r}: the tables have no column base; leave it out.")
+            raise BayeslawError(
+                f"base={base!r}: the tables have no column base; leave it out."
+            )
         return None, "a base that the tables do not label"
     labels, alike = {*bases["label"]}, [*_alike(bases, params, ptpp)["label"].unique()]
     if base is None:
@@ -269,7 +309,9 @@ def _base_of(
     rows = bases[bases["label"] == base]
     if _alike(rows, params, ptpp).empty:
         n, p = rows[["params", "ptpp"]].iloc[0]
-        raise BayeslawError(f"base {base!r} has params = {n:g}, ptpp = {p:g}, not those planned.")
+        raise BayeslawError(
+            f"base {base!r} has params = {n:g}, ptpp = {p:g}, not those planned."
+        )
     if rows["adapted"].any():
         return base, f"base {base}, with rows of its own"
     return base, f"base {base}, known by its own losses at tokens = 0"
@@ -407,7 +449,11 @@ def baseline_of(baseline: Baseline, source: Domain) -> Start:
     if baseline is None:
         return _start_of_base(source)
     loss, *sd = np.atleast_1d(np.asarray(baseline, float)).tolist()
-    if not 0 < loss < math.inf or any(not 0 <= error < math.inf for error in sd) or len(sd) > 1:
+    if (
+        not 0 < loss < math.inf
+        or any(not 0 <= error < math.inf for error in sd)
+        or len(sd) > 1
+    ):
         stated = f"{loss:g}" if not sd else f"{baseline}"
         raise BayeslawError(
             f"baseline={stated}: give a source loss in nats per token, or that and its "
@@ -417,7 +463,9 @@ def baseline_of(baseline: Baseline, source: Domain) -> Start:
     if not sd:
         return Start(loss, words, loss)
     # A stream beside those of noise and effects, which have the same seed.
-    normal = np.random.default_rng([source.run.seed, 11]).standard_normal(source.fit.count)
+    normal = np.random.default_rng([source.run.seed, 11]).standard_normal(
+        source.fit.count
+    )
     drawn = loss + sd[0] * normal[source.pairs]
     return Start(drawn, f"{words}, with sd {sd[0]:g}", (loss, sd[0]))
 
@@ -425,8 +473,15 @@ def baseline_of(baseline: Baseline, source: Domain) -> Start:
 def _start_of_base(source: Domain) -> Start:
     """The loss of the base in the source's table; of a new base, draws of it."""
     fit, run = source.fit, source.run
-    bases = next((step.bases for law in fit.laws if (step := law.step(Departure))), None)
-    if fit.members and run.base == NEW_BASE and bases is not None and NEW_BASE not in bases.known:
+    bases = next(
+        (step.bases for law in fit.laws if (step := law.step(Departure))), None
+    )
+    if (
+        fit.members
+        and run.base == NEW_BASE
+        and bases is not None
+        and NEW_BASE not in bases.known
+    ):
         losses = np.empty(len(source.pairs))
         for k, (member, draws, places) in enumerate(fit.by_member(source.pairs)):
             if member.law.step(Departure):
@@ -436,7 +491,9 @@ def _start_of_base(source: Domain) -> Start:
                 start = bases.logs(run.row, drawn)[0]
             losses[places] = np.exp(np.broadcast_to(start[..., 0], member.count))[draws]
         return Start(
-            losses, "starting loss of a new base, drawn from the law of the bases", "drawn"
+            losses,
+            "starting loss of a new base, drawn from the law of the bases",
+            "drawn",
         )
     why = "pass baseline= (--baseline), the measured source loss of that model"
     if fit.table is None:
@@ -479,14 +536,23 @@ def judged(
             continue
         fit = fit if refuse else fit.accepted(beyond_evidence=True)
         finding = judge_extrapolation(fit, row)
-        verdicts.append(evidence(finding.frame, fit.about, refuse=not fit.accepts_beyond))
-        far = [f"{position} by {away}." for position, away in farthest(finding.frame).items()]
+        verdicts.append(
+            evidence(finding.frame, fit.about, refuse=not fit.accepts_beyond)
+        )
+        far = [
+            f"{position} by {away}."
+            for position, away in farthest(finding.frame).items()
+        ]
         # The last words of the finding are the position.
         for text in (*far, *finding.words[:-1]):
             if text != verdicts[-1][1]:
                 named.setdefault(text, []).append(name)
     level, words = max(verdicts, key=lambda verdict: SEVERITIES.index(verdict[0]))
-    return level, words, tuple(f"{listed(names)}: {text}" for text, names in named.items())
+    return (
+        level,
+        words,
+        tuple(f"{listed(names)}: {text}" for text, names in named.items()),
+    )
 
 
 @dataclass(frozen=True)
@@ -500,7 +566,9 @@ class Farness:
 
     run: PlannedRun
     of_hull: RegularGridInterpolator
-    most_epochs: float  # of the rows of every fit that knows them; infinite if none does
+    most_epochs: (
+        float  # of the rows of every fit that knows them; infinite if none does
+    )
 
     def __call__(self, places: tuple[Floats | float, ...]) -> Floats:
         budgets, ratios = np.broadcast_arrays(*map(np.atleast_1d, places))
@@ -523,7 +591,9 @@ class Farness:
         """Of all runs, at any budget and replay ratio."""
         budgets, ratios = self.of_hull.grid
         # Budgets between the nodes too: few of those near the rows may be within the epochs.
-        finer = np.interp(np.arange(0, len(budgets) - 1 + 1e-9, 0.1), range(len(budgets)), budgets)
+        finer = np.interp(
+            np.arange(0, len(budgets) - 1 + 1e-9, 0.1), range(len(budgets)), budgets
+        )
         return float(self((finer[:, None], ratios)).min())
 
 
@@ -548,15 +618,22 @@ def farness(fits: Mapping[str, Fit], run: PlannedRun) -> Farness | None:
     if not tables:
         return None
     fitted = pd.concat([rows["tokens"] for rows, _ in tables.values()])
-    reach = 2 * 10 ** MEASURED_DECADES["tokens"]  # beyond it all runs lie beyond the evidence
+    reach = (
+        2 * 10 ** MEASURED_DECADES["tokens"]
+    )  # beyond it all runs lie beyond the evidence
     tokens = np.geomspace(fitted.min() / reach, fitted.max() * reach, 31)
     ratios = np.linspace(0, 1, 31)
     stage = {} if run.ptpp is None else {"ptpp": run.ptpp}
     asked = grid(params=run.params, **stage, tokens=tokens, replay=ratios)
-    far = [of_measured(locate(rows, asked, c), c).max(axis=1) for rows, c in tables.values()]
+    far = [
+        of_measured(locate(rows, asked, c), c).max(axis=1)
+        for rows, c in tables.values()
+    ]
     excess = _excess(np.max(far, axis=0)).reshape(31, 31)
     nodes = np.log(tokens / run.params), ratios
-    of_hull = RegularGridInterpolator(nodes, excess, bounds_error=False, fill_value=None)
+    of_hull = RegularGridInterpolator(
+        nodes, excess, bounds_error=False, fill_value=None
+    )
     return Farness(run, of_hull, most_epochs)
 
 
@@ -567,5 +644,8 @@ def common_ranges(fits: Collection[Fit]) -> dict[str, tuple[float, float]]:
         rows = rows.assign(atpp=rows["tokens"] / rows["params"])
         for name in (c for c in ("params", "ptpp", "replay", "atpp") if c in rows):
             least, most = ranges.get(name, (-math.inf, math.inf))
-            ranges[name] = max(float(rows[name].min()), least), min(float(rows[name].max()), most)
+            ranges[name] = (
+                max(float(rows[name].min()), least),
+                min(float(rows[name].max()), most),
+            )
     return ranges

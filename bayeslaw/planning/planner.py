@@ -171,7 +171,9 @@ def plan(
     domains, pairing = domains_of(both, run)
     start = baseline_of(baseline, domains[1])
     # A limit that is not given always holds.
-    most, rise = (math.inf if limit is None else float(limit) for limit in limits.values())
+    most, rise = (
+        math.inf if limit is None else float(limit) for limit in limits.values()
+    )
     fixed = None if atpp is None else math.log(atpp)
     budgets = searched_budgets(both, run.params) if fixed is None else np.array([fixed])
     everywhere = Problem(
@@ -194,14 +196,19 @@ def plan(
     if cheaper is not None:
         evidence = judged(fits, run.at(cheaper.tokens, cheaper.replay))[1]
     error, held_out = monte_carlo(problem, None if best else place)
-    asked = {name: getattr(run, name) for name in ("params", "ptpp", "base", "unique_tokens")}
+    asked = {
+        name: getattr(run, name) for name in ("params", "ptpp", "base", "unique_tokens")
+    }
     asked |= limits | {"baseline": start.stated, "relative": relative}
     named = dict(zip(fits, domains, strict=True))
     parts = pd.DataFrame()
     if place is not None:
         parts = spread(named, shown.tokens, shown.replay, measured=measured)
     other_problem = replace(everywhere, measured=not measured)
-    other_plan, other_status = INFEASIBLE if best else shown, "infeasible" if best else status
+    other_plan, other_status = (
+        INFEASIBLE if best else shown,
+        "infeasible" if best else status,
+    )
     # The two kinds of losses of point fits are equal, and so are their plans.
     if everywhere.noisy:
         other_plan, other_status = _plan_of(other_problem, far, fits)
@@ -273,7 +280,9 @@ def _answer(
         return within, nearest, {"cheaper": choice_at(within, anywhere)} if less else {}
     likeliest = within.likeliest()
     place = likeliest if likeliest.held else None
-    choice = replace(INFEASIBLE, p_both=0.0) if place is None else choice_at(within, place)
+    choice = (
+        replace(INFEASIBLE, p_both=0.0) if place is None else choice_at(within, place)
+    )
     if anywhere is not None:
         return everywhere, anywhere, {"likeliest": choice}
     return within, place, {"best": choice}
@@ -331,9 +340,13 @@ def monte_carlo(problem: Problem, place: Place | None) -> tuple[dict[str, Any], 
     if draws == 1 or place is None:
         return {}, math.nan
     # What counts is whether the limits hold: parameters may mix more slowly, or noise dominate.
-    holds = np.logical_and.reduce(problem.holds(problem.losses(place.budget, place.ratio)))
+    holds = np.logical_and.reduce(
+        problem.holds(problem.losses(place.budget, place.ratio))
+    )
     ess = array_stats.ess(holds.astype(float), method="mean")
-    trials = round(float(np.clip(ess, 1, draws))) if np.isfinite(ess) else draws  # NaN: few draws
+    trials = (
+        round(float(np.clip(ess, 1, draws))) if np.isfinite(ess) else draws
+    )  # NaN: few draws
     quantiles = np.array(binom.ppf((0.05, 0.95), trials, share)) / trials
     low, high = (problem.smallest(float(quantile)) or NOWHERE for quantile in quantiles)
     atpp, ratio = math.exp(place.budget), place.ratio
@@ -368,9 +381,13 @@ def _reach(fits: Mapping[str, Fit], run: PlannedRun) -> Farness | None:
     return far
 
 
-def _no_evidence(losses: str, chosen: Choice, near: Choice | None, evidence: str) -> TableError:
+def _no_evidence(
+    losses: str, chosen: Choice, near: Choice | None, evidence: str
+) -> TableError:
     within = (
-        f"P(both) of {losses} losses is at most {near.p_both:.3f}" if near else "there is no run"
+        f"P(both) of {losses} losses is at most {near.p_both:.3f}"
+        if near
+        else "there is no run"
     )
     return TableError(
         f"no plan within the evidence: {within} there. Beyond it, at {digits(chosen.atpp)} "

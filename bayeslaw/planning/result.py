@@ -35,7 +35,9 @@ MEANINGS = {
 def replay_ratios(replay: float | Sequence[float] | Floats) -> Floats:
     ratios = np.unique(np.asarray(replay, float))
     if not len(ratios) or not ((ratios >= 0) & (ratios <= 1)).all():
-        raise BayeslawError("replay ratios lie in [0, 1]; give at least one, as fractions.")
+        raise BayeslawError(
+            "replay ratios lie in [0, 1]; give at least one, as fractions."
+        )
     return ratios
 
 
@@ -97,17 +99,28 @@ def choice_table(choices: Mapping[str, Choice | None], title: str = "") -> Table
 def budget_table(frame: pd.DataFrame, title: str = "") -> Table:
     """A table of budgets, with those of their columns that are in `SHOWN`."""
     feasible = frame["atpp"].map(math.isfinite)
-    cells = {"atpp": digits, "replay": "{:.1f} %".format, "tokens": count, "flops": "{:.3g}".format}
+    cells = {
+        "atpp": digits,
+        "replay": "{:.1f} %".format,
+        "tokens": count,
+        "flops": "{:.3g}".format,
+    }
     texts = frame[[name for name in SHOWN if name in frame]].astype(object)
     for name, form in cells.items():
         values = 100 * frame[name] if name == "replay" else frame[name]
-        texts[name] = [form(v) if ok else "" for v, ok in zip(values, feasible, strict=True)]
+        texts[name] = [
+            form(v) if ok else "" for v, ok in zip(values, feasible, strict=True)
+        ]
     texts.loc[~feasible, "atpp"] = "infeasible"
-    formats: dict[str, Format] = {head: ".3f" for head in SHOWN.values() if head.startswith("P(")}
+    formats: dict[str, Format] = {
+        head: ".3f" for head in SHOWN.values() if head.startswith("P(")
+    }
     return Table(texts.rename(columns=SHOWN), title, formats, ("tokens",))
 
 
-_NONE: dict[str, Any] = dict.fromkeys(("replay", "p_target", "p_forgetting", "p_both"), math.nan)
+_NONE: dict[str, Any] = dict.fromkeys(
+    ("replay", "p_target", "p_forgetting", "p_both"), math.nan
+)
 INFEASIBLE = Choice(atpp=math.inf, tokens=math.inf, flops=math.inf, **_NONE)
 """The choice where no budget is feasible."""
 
@@ -123,10 +136,14 @@ def choice_at(problem: Problem, place: Place | None, most: float = math.inf) -> 
     # Rounding in the exponential could give a token less, at which a limit just fails.
     tokens = min(float(math.ceil(params * math.exp(place.budget) * (1 + 1e-12))), most)
     # The probabilities are those of the whole tokens that are shown.
-    losses = [rows[0] for rows in problem.losses(math.log(tokens / params), place.ratio)]
+    losses = [
+        rows[0] for rows in problem.losses(math.log(tokens / params), place.ratio)
+    ]
     target, source = problem.holds(losses)
     pairs = zip(problem.limits, losses, strict=True)
-    loss, rise = (float(limit.values(x, measured=problem.measured).mean()) for limit, x in pairs)
+    loss, rise = (
+        float(limit.values(x, measured=problem.measured).mean()) for limit, x in pairs
+    )
     return Choice(
         atpp=tokens / params,
         replay=place.ratio,
@@ -290,9 +307,13 @@ class Plan(Choice):
         ratios, budgets = replay_ratios(replay), np.log(np.asarray(atpp, float))
         # A surface shows what the draws say, also where the plan may not lie.
         everywhere = replace(self.problem, far=None)
-        held = everywhere.held(np.repeat(budgets, len(ratios)), np.tile(ratios, len(budgets)))
+        held = everywhere.held(
+            np.repeat(budgets, len(ratios)), np.tile(ratios, len(budgets))
+        )
         chances = held.reshape(-1, len(ratios)) / self.draws
-        return pd.DataFrame(chances, pd.Index(atpp, name="atpp"), pd.Index(ratios, name="replay"))
+        return pd.DataFrame(
+            chances, pd.Index(atpp, name="atpp"), pd.Index(ratios, name="replay")
+        )
 
     def _on(self, losses: str | None) -> Problem:
         """The problem of a kind of losses, by default the plan's."""
@@ -323,7 +344,9 @@ class Plan(Choice):
         """
         problem = self._on(losses)
         lattice, values = problem.lattice, {}
-        for name, limit, latent in zip(NAMES, problem.limits, lattice.losses, strict=True):
+        for name, limit, latent in zip(
+            NAMES, problem.limits, lattice.losses, strict=True
+        ):
             values[name] = limit.values(latent, measured=problem.measured)
         return np.exp(lattice.budgets), lattice.ratios, values
 
@@ -345,7 +368,9 @@ class Plan(Choice):
         """
         (ratio,) = replay_ratios([replay])
         if not 0 < atpp < math.inf:
-            raise BayeslawError(f"atpp={atpp:g}: give a positive number of tokens per parameter.")
+            raise BayeslawError(
+                f"atpp={atpp:g}: give a positive number of tokens per parameter."
+            )
         return choice_at(self._on(losses), Place(math.log(atpp), float(ratio), 0))
 
     def frontier(
@@ -390,7 +415,9 @@ class Plan(Choice):
         changes = {"max_loss": 0.0025, "max_forgetting": 0.1, "baseline": 0.0025}
         unlimited = {name for name in changes if self.limits[name] is None}
         # Draws are no measurement that could be off.
-        if "max_forgetting" in unlimited or "drawn" in np.ravel(self.limits["baseline"]):
+        if "max_forgetting" in unlimited or "drawn" in np.ravel(
+            self.limits["baseline"]
+        ):
             unlimited.add("baseline")
         rows, losses = [], None
         if self.atpp < math.inf:
@@ -398,7 +425,11 @@ class Plan(Choice):
         for name in (name for name in changes if name not in unlimited):
             for by in (1 - changes[name], 1 + changes[name]):
                 problem = self.problem.scaled(**{name: by})
-                held = math.nan if losses is None else problem.number(losses)[0] / self.draws
+                held = (
+                    math.nan
+                    if losses is None
+                    else problem.number(losses)[0] / self.draws
+                )
                 moved = {"quantity": name, "moved": by - 1, "held": float(held)}
                 rows.append(moved | vars(choice_at(problem, problem.smallest())))
         return pd.DataFrame(rows)
@@ -415,7 +446,9 @@ class Plan(Choice):
         """
         most = min(tokens, flops / (6 * self.problem.params))
         if not most > 0:
-            raise BayeslawError(f"a cap of {most:g} tokens leaves no budget; give a positive cap.")
+            raise BayeslawError(
+                f"a cap of {most:g} tokens leaves no budget; give a positive cap."
+            )
         place = self.problem.likeliest(math.log(most / self.problem.params))
         return choice_at(self.problem, place if place.held else None, most)
 
@@ -423,7 +456,9 @@ class Plan(Choice):
         """The plan as plain numbers and text for JSON; values that are not finite become None."""
         # Objects to compute with, which are large and have no form in JSON.
         hidden = ("problem", "run")
-        shown = {name: value for name, value in vars(self).items() if name not in hidden}
+        shown = {
+            name: value for name, value in vars(self).items() if name not in hidden
+        }
         shown |= {name: fields(v) for name, v in shown.items() if isinstance(v, Choice)}
         about = "cheaper" if self.cheaper else "plan" if self.best is None else "best"
         shown |= {"spread": self.spread.to_dict("index")}
@@ -437,23 +472,33 @@ class Plan(Choice):
         frontier, sensitivity = self.frontier(), self.sensitivity()
         notes: list[Block] = [Note(SYNTHETIC, "synthetic")] * self.synthetic
         notes += [*self.reservations, ""] if self.reservations else []
-        blocks = [*notes, *self._stated(), "", *self._answer(), self._compared(), *self._beside()]
+        blocks = [
+            *notes,
+            *self._stated(),
+            "",
+            *self._answer(),
+            self._compared(),
+            *self._beside(),
+        ]
         chosen, certain = self.chosen, self.deterministic
         if math.isfinite(chosen.atpp):
             rise = self.problem.limits[1].text(chosen.forgetting)
-            blocks.append(f"Expected target loss {chosen.loss:.4g}; expected forgetting {rise}.")
+            blocks.append(
+                f"Expected target loss {chosen.loss:.4g}; expected forgetting {rise}."
+            )
         words = "is infeasible"
         if math.isfinite(certain.atpp):
             words = f"fails with probability {certain.p_failure:.2f}"
             if self.best is None and self.problem.fixed is None:
-                words += f"; this plan has {self.atpp / certain.atpp:.2g} times its budget"
+                words += (
+                    f"; this plan has {self.atpp / certain.atpp:.2g} times its budget"
+                )
         if len(self._no_limits) < 2:
             blocks.append(f"The deterministic plan (median losses) {words}.")
         # Without a plan or a table there is nothing to check.
         if math.isfinite(chosen.tokens) and self.data:
-            row = (
-                f"params={self.run.params:g} tokens={chosen.tokens:.4g} replay={chosen.replay:.3g}"
-            )
+            row = f"params={self.run.params:g} tokens={chosen.tokens:.4g}"
+            row += f" replay={chosen.replay:.3g}"
             row += "" if self.run.ptpp is None else f" ptpp={self.run.ptpp:g}"
             blocks.append(f'Check each fit there: bayeslaw check FIT --grid "{row}"')
         if len(self.spread):
@@ -463,13 +508,21 @@ class Plan(Choice):
         if np.isfinite(frontier["atpp"]).any():
             index = frontier["confidence"].map(lambda p: f"{100 * p:g} %")
             within = ", within the evidence" if self.problem.far else ""
-            what = "Smallest budget" if self.problem.fixed is None else "Replay at this budget"
+            what = (
+                "Smallest budget"
+                if self.problem.fixed is None
+                else "Replay at this budget"
+            )
             title = f"{what} by confidence{within}"
             blocks.append(budget_table(frontier[budgets].set_index(index), title))
         if len(sensitivity) and np.isfinite(sensitivity["atpp"]).any():
             moved = sensitivity["moved"].map(lambda by: f" {100 * by:+.3g} %")
-            rows = sensitivity[[*budgets, "held"]].set_index(sensitivity["quantity"] + moved)
-            blocks.append(budget_table(rows.rename_axis(None), "Sensitivity to the limits"))
+            rows = sensitivity[[*budgets, "held"]].set_index(
+                sensitivity["quantity"] + moved
+            )
+            blocks.append(
+                budget_table(rows.rename_axis(None), "Sensitivity to the limits")
+            )
         document = self.to_dict() | {
             "frontier": frontier.to_dict("records"),
             "sensitivity": sensitivity.to_dict("records"),
@@ -485,7 +538,11 @@ class Plan(Choice):
         """
         if self.best is not None:
             within = " within the evidence" if self.problem.far else ""
-            what = "budget" if self.problem.fixed is None else "replay ratio at this budget"
+            what = (
+                "budget"
+                if self.problem.fixed is None
+                else "replay ratio at this budget"
+            )
             return (
                 f"{self.status}: no {what} meets the limits on {self.losses} losses with "
                 f"probability {100 * self.confidence:g} %; at most "
@@ -511,7 +568,9 @@ class Plan(Choice):
         """The verdict, and what binds if there is no plan, or else how surely it holds."""
         if self.best is not None:
             return f"Plan: {self.verdict}; binding limit: {self.binds}."
-        repeated = "" if self.epochs is None else f", {self.epochs:.3g} epochs of the new data"
+        repeated = (
+            "" if self.epochs is None else f", {self.epochs:.3g} epochs of the new data"
+        )
         held = f"meets the limits on {self.losses} losses with probability "
         held += f"{100 * self.p_both:.3g} %{repeated}"
         # Beside a cheaper plan the words are of that one.
@@ -521,14 +580,26 @@ class Plan(Choice):
     @property
     def reservations(self) -> list[Note]:
         """How the plan lies outside the fitted rows, and the fits that have not converged."""
-        notes = [Note(self.evidence, "no evidence")] if self.evidence and not self.cheaper else []
+        notes = (
+            [Note(self.evidence, "no evidence")]
+            if self.evidence and not self.cheaper
+            else []
+        )
         if (near := self.likeliest) is not None:
             text = f"Within the evidence: P(both) is at most {near.p_both:.3f}"
-            text += f", at {digits(near.atpp)} ATPP and {100 * near.replay:.1f} % replay"
-            notes.append(Note(f"{text if near.p_both else 'no draw meets the limits'}.", "caution"))
+            text += (
+                f", at {digits(near.atpp)} ATPP and {100 * near.replay:.1f} % replay"
+            )
+            notes.append(
+                Note(
+                    f"{text if near.p_both else 'no draw meets the limits'}.", "caution"
+                )
+            )
         if (cheaper := self.cheaper) is not None:
             text = f"{digits(cheaper.atpp)} ATPP at {100 * cheaper.replay:.1f} % replay would do."
-            notes.append(Note(f"Beyond the evidence: {text} {self.evidence}", "caution"))
+            notes.append(
+                Note(f"Beyond the evidence: {text} {self.evidence}", "caution")
+            )
         notes += [Note(text[:1].upper() + text[1:], "caution") for text in self.outside]
         failures: dict[str, list[str]] = {}
         for text in self.unconverged:
@@ -546,7 +617,10 @@ class Plan(Choice):
         return f"N {count(self.run.params)}{'' if ptpp is None else f', PTPP {ptpp:g}'}"
 
     def _stated(self) -> list[Block]:
-        problem, probability = self.problem, f"with probability {100 * self.confidence:g} %"
+        problem, probability = (
+            self.problem,
+            f"with probability {100 * self.confidence:g} %",
+        )
         # Of a loss with its standard deviation the loss alone; the other is in `baseline`.
         level = np.ravel(self.limits["baseline"])[0]
         start = "the" if isinstance(level, str) else f"{level:.4g}, the"
@@ -556,13 +630,19 @@ class Plan(Choice):
             "forgetting": f"forgetting at most {rise} over {start} {self.baseline}",
         }
         given = [text for name, text in stated.items() if name not in self._no_limits]
-        budget = "" if problem.fixed is None else f"at {math.exp(problem.fixed):.4g} ATPP, the "
+        budget = (
+            ""
+            if problem.fixed is None
+            else f"at {math.exp(problem.fixed):.4g} ATPP, the "
+        )
         if given:
             least = "least replay with " if budget else ""
             both = "both " if len(given) == 2 else ""
             asked = f"{budget}{least}{', '.join(given)}, {both}{probability}"
         else:
-            asked = f"{budget}replay with the least target loss that holds {probability}"
+            asked = (
+                f"{budget}replay with the least target loss that holds {probability}"
+            )
         return [
             Note(f"{self.model}: {asked}."),
             f"The limits are on {self.losses} losses: {MEANINGS[self.losses]}.",
@@ -576,7 +656,9 @@ class Plan(Choice):
         blocks: list[Block] = []
         unique = self.limits["unique_tokens"]
         if self.epochs is not None and unique is not None:
-            blocks.append(f"{digits(self.epochs)} epochs of {count(unique)} new tokens.")
+            blocks.append(
+                f"{digits(self.epochs)} epochs of {count(unique)} new tokens."
+            )
         if self.problem.fixed is not None:
             ends = [f"{loss:.4g}" for loss in self.target_loss()]
             held = f"{100 * self.confidence:g}"
@@ -599,7 +681,10 @@ class Plan(Choice):
         rows: dict[str, Choice | None] = {name: self.chosen}
         if self.problem.noisy:
             rows[f"plan, {self._other_kind} losses"] = self.other_plan
-        rows |= {"beyond the evidence": self.cheaper, "within the evidence": self.likeliest}
+        rows |= {
+            "beyond the evidence": self.cheaper,
+            "within the evidence": self.likeliest,
+        }
         table = choice_table(rows | {"deterministic": self.deterministic})
         # The probability of a limit that was not given is 1, and says nothing.
         unlimited = [SHOWN[f"p_{name}"] for name in self._no_limits]

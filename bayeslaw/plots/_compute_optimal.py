@@ -44,10 +44,15 @@ from bayeslaw.plots.style import (
 )
 from bayeslaw.tables.hull import farthest
 
-FRONTIER_DRAWS, FRONTIER_BUDGETS = 1000, 25  # of a posterior, and budgets, for the frontier
+FRONTIER_DRAWS, FRONTIER_BUDGETS = (
+    1000,
+    25,
+)  # of a posterior, and budgets, for the frontier
 ENDS_90 = (0.05, 0.5, 0.95)
 BEST_MARK: Look = {"marker": "D", "ms": 5, "mec": INK, "mew": 0.8, "ls": ""}
-NEAR_LOG_FLOPS = 0.1  # difference of log FLOPs up to which a row is drawn beside an isoFLOP curve
+NEAR_LOG_FLOPS = (
+    0.1  # difference of log FLOPs up to which a row is drawn beside an isoFLOP curve
+)
 
 
 @style()
@@ -93,21 +98,27 @@ def compute_optimal(
     _iso_flops(curves, asked, colours, budgets, best, rows)
     beyond = bool(ends[1] > 1.001 * rows["compute"].max())
     drifting = None if law is posterior else budgets
-    _frontiers(frontiers, np.geomspace(*ends, FRONTIER_BUDGETS), rule, drifting, rows, beyond)
+    _frontiers(
+        frontiers, np.geomspace(*ends, FRONTIER_BUDGETS), rule, drifting, rows, beyond
+    )
     line = "the fit, with drift" if drift else "the law as stated"
     handles: list[Artist] = [
         *(key(f"C {c:.3g} FLOPs", color=colours.to_rgba(np.array(c))) for c in asked),
         key("best N, 90 %" if drift else "recommended N, 90 %", color=INK, **BEST_MARK),
         key("fitted rows", color=QUIET, marker="o", ls="", ms=3),
         key(line, color=COLOURS[0]),
-        band_key("its 90 % band" if drift else "its 90 % band, if the law holds", COLOURS[0]),
+        band_key(
+            "its 90 % band" if drift else "its 90 % band, if the law holds", COLOURS[0]
+        ),
     ]
     if drifting is not None:
         handles.append(band_key("90 % where exponents drift", QUIET))
     handles += [Patch(label="beyond the fitted rows", **AHEAD)] * beyond
     legend(figure, handles)
     far = farthest(rule.splits(asked, best.T)[0])
-    title = "; ".join(f"best splits: {name} up to {words}" for name, words in far.items())
+    title = "; ".join(
+        f"best splits: {name} up to {words}" for name, words in far.items()
+    )
     figure.suptitle(title, x=0.01, ha="left", fontsize=9)
     return figure
 
@@ -121,24 +132,36 @@ def _iso_flops(
     rows: pd.DataFrame,
 ) -> None:
     """Loss against N at each budget, with the best N; `best` are log(D / N), (budgets, draws)."""
-    best_sizes = np.quantile(split_of(np.log(asked)[:, None], best)["params"], ENDS_90, axis=1).T
+    best_sizes = np.quantile(
+        split_of(np.log(asked)[:, None], best)["params"], ENDS_90, axis=1
+    ).T
     least_losses = []
     for c, (first, middle_size, last) in zip(asked, best_sizes, strict=True):
         colour = colours.to_rgba(np.array(c))
-        sizes = split_of(np.log(c), (ratios := budgets.ratios(WIDE_RATIO_STEP)))["params"]
-        low, middle, high = np.quantile(budgets.along(np.log(c), ratios), ENDS_90, axis=0)
+        sizes = split_of(np.log(c), (ratios := budgets.ratios(WIDE_RATIO_STEP)))[
+            "params"
+        ]
+        low, middle, high = np.quantile(
+            budgets.along(np.log(c), ratios), ENDS_90, axis=0
+        )
         band(ax, sizes, low, high, colour)
         ax.plot(sizes, middle, color=colour)
         # Sizes fall with D / N.
         least_losses.append(float(np.interp(middle_size, sizes[::-1], middle[::-1])))
         near = rows[np.abs(np.log(rows["compute"] / c)) < NEAR_LOG_FLOPS]
-        ax.plot(near["params"], near["loss"], "o", color=colour, ms=3, mec="white", mew=0.3)
+        ax.plot(
+            near["params"], near["loss"], "o", color=colour, ms=3, mec="white", mew=0.3
+        )
         if determined(first, last):
             error = [[middle_size - first], [last - middle_size]]
             whisker: Look = {"xerr": error, "ecolor": INK, "zorder": 4, "capsize": 3}
-            ax.errorbar(middle_size, least_losses[-1], **whisker, mfc=colour, **BEST_MARK)
+            ax.errorbar(
+                middle_size, least_losses[-1], **whisker, mfc=colour, **BEST_MARK
+            )
     # Whiskers end within the axis.
-    drawn = [sizes for sizes in best_sizes if determined(sizes[0], sizes[2])] or [*best_sizes]
+    drawn = [sizes for sizes in best_sizes if determined(sizes[0], sizes[2])] or [
+        *best_sizes
+    ]
     log_axis(ax, np.geomspace(np.min(drawn) / 4, np.max(drawn) * 4, 9), "params")
     ax.set_ylim(0.97 * min(least_losses), 1.12 * max(least_losses))
     ax.set_ylabel("latent " + AXIS_LABELS["loss"])
@@ -160,14 +183,20 @@ def _frontiers(
         values = split_of(np.log(flops)[:, None], best) | {"ratio": np.exp(best)}
         for ax, name in zip(panels, fitted, strict=True):
             low, middle, high = np.quantile(values[name], ENDS_90, axis=1)
-            shown = np.array([determined(*pair) for pair in zip(low, high, strict=True)])
-            low, middle, high = (np.where(shown, ends, np.nan) for ends in (low, middle, high))
+            shown = np.array(
+                [determined(*pair) for pair in zip(low, high, strict=True)]
+            )
+            low, middle, high = (
+                np.where(shown, ends, np.nan) for ends in (low, middle, high)
+            )
             band(ax, flops, low, high, colour)
             if splitting is rule:
                 ax.plot(flops, middle, color=colour)
     labels = AXIS_LABELS["params"], "tokens per parameter D / N"
     for ax, label, values_of_rows in zip(panels, labels, fitted.values(), strict=True):
-        ax.plot(rows["compute"], values_of_rows, "o", ms=2.5, color=QUIET, alpha=0.5, mew=0)
+        ax.plot(
+            rows["compute"], values_of_rows, "o", ms=2.5, color=QUIET, alpha=0.5, mew=0
+        )
         log_axis(ax, flops, "compute")
         ax.set(yscale="log", ylabel=label)
         if beyond:

@@ -79,7 +79,9 @@ def forecast(fit: Fit, rows: Rows | pd.DataFrame, *, seed: int = 0) -> Figure:
     seed : int
         Of the predictive noise of a posterior.
     """
-    return _curves(fit, rows_of(rows, "grid", fit.columns).frame, ("ptpp", "replay"), seed)
+    return _curves(
+        fit, rows_of(rows, "grid", fit.columns).frame, ("ptpp", "replay"), seed
+    )
 
 
 @step("forecasting the fitted rows")
@@ -93,15 +95,21 @@ def in_sample(fit: Fit, *, seed: int = 0) -> Figure:
     if fit.table is None:
         raise TableError("this point fit has no training table; use forecast.")
     # Without the runs, so that the bands are those of a new run.
-    kept = dict.fromkeys(("base", "tokens", *fit.columns, UNIQUE, ANNEALED, RATE_COLUMN, "loss"))
-    rows = fit.table.measured[[c for c in kept if c in fit.table.measured]].reset_index(drop=True)
+    kept = dict.fromkeys(
+        ("base", "tokens", *fit.columns, UNIQUE, ANNEALED, RATE_COLUMN, "loss")
+    )
+    rows = fit.table.measured[[c for c in kept if c in fit.table.measured]].reset_index(
+        drop=True
+    )
     return _curves(fit, rows, ("replay", "ptpp"), seed)
 
 
 @style()
 def _curves(fit: Fit, frame: pd.DataFrame, across: Sequence[str], seed: int) -> Figure:
     """Draw a panel per size; the columns `across`, if they vary, give rows of panels and lines."""
-    frame = frame.assign(panel=_near_sizes(frame["params"]) if "params" in fit.columns else 0.0)
+    frame = frame.assign(
+        panel=_near_sizes(frame["params"]) if "params" in fit.columns else 0.0
+    )
     layout = _layout(frame, fit.columns, across)
     points = _predicted(fit, frame, seed)
     curves = _predicted(fit, _paths(fit, frame), seed)
@@ -113,7 +121,9 @@ def _curves(fit: Fit, frame: pd.DataFrame, across: Sequence[str], seed: int) -> 
     columns, few = layout.columns, len(layout.panels) < 4
     width = 3.3 if few else 2.5 if columns <= 4 else 2.1
     height = 2.9 if len(layout.panels) <= 4 else 2.4
-    figure, panels = axes(len(layout.panels), columns=columns, width=width, height=height)
+    figure, panels = axes(
+        len(layout.panels), columns=columns, width=width, height=height
+    )
     thin = False
     for ax, panel in zip(panels, layout.panels, strict=True):
         of_panel = select(curves, panel)
@@ -124,7 +134,12 @@ def _curves(fit: Fit, frame: pd.DataFrame, across: Sequence[str], seed: int) -> 
         thin |= mixed
         for i, line in enumerate(layout.lines):
             for _, path in select(of_panel, line).groupby("path"):
-                _line(ax, path, i, thin=mixed & path["position"].ne(INTERPOLATION).to_numpy())
+                _line(
+                    ax,
+                    path,
+                    i,
+                    thin=mixed & path["position"].ne(INTERPOLATION).to_numpy(),
+                )
             _points(ax, select(points, {**panel, **line}), i)
         titles = [_titled(fit, frame, c, v) for c, v in reversed([*panel.items()])]
         ax.set_title("\n".join(titles), loc="left")
@@ -139,14 +154,19 @@ def _curves(fit: Fit, frame: pd.DataFrame, across: Sequence[str], seed: int) -> 
     return figure
 
 
-def _title(fit: Fit, frame: pd.DataFrame, layout: "_Layout", far: Mapping[str, str]) -> str:
+def _title(
+    fit: Fit, frame: pd.DataFrame, layout: "_Layout", far: Mapping[str, str]
+) -> str:
     """What all panels have in common, and how far the curves lie from the fitted rows."""
     drawn = len(layout.panels)
     common = [f"{drawn} of {layout.sizes} model sizes"] * (drawn < layout.sizes)
     common += [_titled(fit, frame, c, frame[c].iloc[0]) for c in layout.fixed]
     adjusted = [c for c in _adjusted(fit, frame) if frame[c].nunique() == 1]
     common += [f"{c} {count(frame[c].iloc[0])}" for c in adjusted]
-    lines = [", ".join(common), *(f"{name} up to {words}" for name, words in far.items())]
+    lines = [
+        ", ".join(common),
+        *(f"{name} up to {words}" for name, words in far.items()),
+    ]
     return "\n".join(filter(None, lines))
 
 
@@ -161,7 +181,9 @@ class _Layout:
     fixed: list[str]
 
 
-def _layout(frame: pd.DataFrame, columns: Sequence[str], across: Sequence[str]) -> _Layout:
+def _layout(
+    frame: pd.DataFrame, columns: Sequence[str], across: Sequence[str]
+) -> _Layout:
     declared = [c for c in columns if c not in COVARIATES]  # by the laws
     used = [c for c in (*across, *declared) if c in columns]
     vary = [c for c in used if frame[c].nunique() > 1]
@@ -177,7 +199,9 @@ def _layout(frame: pd.DataFrame, columns: Sequence[str], across: Sequence[str]) 
     if len(vary) > 1:
         wide = frame[by[-1]].nunique() if len(by) > 1 else 1
     elif sizes > PANELS:
-        panels = [panels[i] for i in np.linspace(0, sizes - 1, PANELS).round().astype(int)]
+        panels = [
+            panels[i] for i in np.linspace(0, sizes - 1, PANELS).round().astype(int)
+        ]
     return _Layout(panels, lines, wide, sizes, [c for c in used if c not in vary])
 
 
@@ -193,9 +217,13 @@ def _paths(fit: Fit, frame: pd.DataFrame) -> pd.DataFrame:
     # Of a law that starts from the base, a curve is that of the first base of its N and P; what
     # the law lacks is that of the first row, and says whether the curve is a projection.
     starting = ["base"] if any(law.step(Departure) for law in fit.laws) else []
-    labels = [c for c in (*COVARIATES, *starting, "panel") if c in frame and c not in kept]
+    labels = [
+        c for c in (*COVARIATES, *starting, "panel") if c in frame and c not in kept
+    ]
     paths = []
-    for _, rows in frame.groupby([c for c in kept if c != "tokens"] or np.zeros(len(frame))):
+    for _, rows in frame.groupby(
+        [c for c in kept if c != "tokens"] or np.zeros(len(frame))
+    ):
         low, high = rows["tokens"].min(), rows["tokens"].max()
         tokens = np.geomspace(low, high, POINTS if high > low else 1)
         first = {c: rows[c].iloc[0] for c in (*kept, *labels)}
@@ -208,10 +236,16 @@ def _predicted(fit: Fit, rows: pd.DataFrame, seed: int) -> pd.DataFrame:
     if isinstance(fit, PointFit):
         fitted = rows if fit.table is None else fit.table.frame
         positions = locate(fitted, rows, fit.about).set_index(rows.index)
-        ranges = fit.forecast(rows).set_index(rows.index).rename(columns={"prediction": "median"})
+        ranges = (
+            fit.forecast(rows)
+            .set_index(rows.index)
+            .rename(columns={"prediction": "median"})
+        )
         return ranges.join(positions).assign(inside_90=True)
     predictive = fit.accepted(beyond_evidence=True).forecast(rows, seed=seed)
-    return predictive.to_frame((0.5, 0.9)).join(predictive.positions.filter(like=BEYOND_PREFIX))
+    return predictive.to_frame((0.5, 0.9)).join(
+        predictive.positions.filter(like=BEYOND_PREFIX)
+    )
 
 
 def _titled(fit: Fit, frame: pd.DataFrame, column: str, value: float) -> str:
@@ -261,8 +295,13 @@ def _line(ax: Axes, path: pd.DataFrame, i: int, *, thin: Bools) -> None:
         names = ("lower_90", "lower_50", "upper_50", "upper_90")
         low, lower, upper, high = (path[c].to_numpy() for c in names)
         if single:
-            outer, inner = [median - low, high - median], [median - lower, upper - median]
-            ax.errorbar(tokens, median, outer, color=colour, lw=1, capsize=3, marker="_")
+            outer, inner = (
+                [median - low, high - median],
+                [median - lower, upper - median],
+            )
+            ax.errorbar(
+                tokens, median, outer, color=colour, lw=1, capsize=3, marker="_"
+            )
             ax.errorbar(tokens, median, inner, color=colour, lw=5, alpha=0.4)
             return
         band(ax, tokens, low, high, colour, ls=dashes)
@@ -270,15 +309,25 @@ def _line(ax: Axes, path: pd.DataFrame, i: int, *, thin: Bools) -> None:
     marker = "_" if single else ""
     if thin.any():
         ax.plot(tokens, median, color=colour, ls=dashes, lw=0.7)
-    ax.plot(tokens, np.where(thin, np.nan, median), color=colour, ls=dashes, marker=marker)
+    ax.plot(
+        tokens, np.where(thin, np.nan, median), color=colour, ls=dashes, marker=marker
+    )
 
 
 def _points(ax: Axes, points: pd.DataFrame, i: int) -> None:
     dots = look(i, ls="")
     if "unique" in points and not points["unique"].all():
         names = ("tokens", "median", "lowest", "highest")
-        tokens, middle, low, high = (points.loc[~points["unique"], c].to_numpy() for c in names)
-        bars: Look = {"color": dots["color"], "ls": "", "lw": 1, "alpha": 0.7, "zorder": 1.5}
+        tokens, middle, low, high = (
+            points.loc[~points["unique"], c].to_numpy() for c in names
+        )
+        bars: Look = {
+            "color": dots["color"],
+            "ls": "",
+            "lw": 1,
+            "alpha": 0.7,
+            "zorder": 1.5,
+        }
         ax.errorbar(tokens, middle, [middle - low, high - middle], capsize=2, **bars)
     if "loss" in points:
         held, out = points[points["inside_90"]], points[~points["inside_90"]]
@@ -289,14 +338,20 @@ def _points(ax: Axes, points: pd.DataFrame, i: int) -> None:
 
 def _handles(lines: list[Cell], points: pd.DataFrame, fit: Fit) -> list[Artist]:
     measured, banded = "loss" in points, "lower_90" in points
-    names = [f"{fit.about[c].alias} {count(v)}" for line in lines for c, v in line.items()]
+    names = [
+        f"{fit.about[c].alias} {count(v)}" for line in lines for c, v in line.items()
+    ]
     marked: Look = {"ms": 4.5} if names and measured else {"ms": 4.5, "marker": ""}
     labels = names or ["median" if banded else "point fit"]
-    handles: list[Artist] = [key(label, **look(i) | marked) for i, label in enumerate(labels)]
+    handles: list[Artist] = [
+        key(label, **look(i) | marked) for i, label in enumerate(labels)
+    ]
     if banded:
         handles += [*band_keys(COLOURS[0])]
     elif not points["unique"].all():
-        handles.append(key("range of fits that agree", ls="", color=INK, marker="|", ms=10))
+        handles.append(
+            key("range of fits that agree", ls="", color=INK, marker="|", ms=10)
+        )
     if measured and not names:
         handles.append(key("measured", **look(0, ls="", ms=4.5)))
     if measured and not points["inside_90"].all():
@@ -313,7 +368,9 @@ KEY_COLOUR = "#31688e"
 
 
 @style()
-def overview(fit: Posterior | Pool, rows: Rows | pd.DataFrame, *, seed: int = 0) -> Figure:
+def overview(
+    fit: Posterior | Pool, rows: Rows | pd.DataFrame, *, seed: int = 0
+) -> Figure:
     """Loss against compute and against tokens: fitted runs, the law, bands and measured losses.
 
     Dots are fitted runs, coloured by model size; lines are the law's median through them. Forecast
@@ -330,11 +387,15 @@ def overview(fit: Posterior | Pool, rows: Rows | pd.DataFrame, *, seed: int = 0)
     same = [*dict.fromkeys(["params", *(c for c in fit.columns if c != "tokens")])]
     curves = _law_curves(fit, train, same, seed)
     # The law up to single runs, which would stand alone otherwise.
-    single = [path for _, path in forecast.groupby(same) if path["tokens"].nunique() == 1]
+    single = [
+        path for _, path in forecast.groupby(same) if path["tokens"].nunique() == 1
+    ]
     if single:
         ends = pd.concat(single, ignore_index=True)
         starts = ends.assign(tokens=np.minimum(ends["tokens"], train["tokens"].min()))
-        curves += _law_curves(fit, pd.concat([starts, ends], ignore_index=True), same, seed)
+        curves += _law_curves(
+            fit, pd.concat([starts, ends], ignore_index=True), same, seed
+        )
     sizes = np.concatenate([train["params"], forecast["params"]])
     colours = size_colours(sizes)
     figure, panels = axes(2, width=4.1, height=3.6, sharey=True)
@@ -346,12 +407,17 @@ def overview(fit: Posterior | Pool, rows: Rows | pd.DataFrame, *, seed: int = 0)
         dots = colours.to_rgba(train["params"].to_numpy())
         ax.scatter(train[x], train["loss"], s=14, c=dots, lw=0)
         for _, path in forecast.groupby(same):
-            _draw_forecast(ax, path.sort_values(x), x, colours.to_rgba(path["params"].iloc[0]))
+            _draw_forecast(
+                ax, path.sort_values(x), x, colours.to_rgba(path["params"].iloc[0])
+            )
         log_axis(ax, np.concatenate([train[x], forecast[x]]), x)
         if forecast[x].max() > 1.001 * train[x].max():
             beyond = True
             shade_ahead(ax, train[x].max())
-    _loss_axis(panels[0], np.concatenate([train["loss"], forecast.get("loss", forecast["median"])]))
+    _loss_axis(
+        panels[0],
+        np.concatenate([train["loss"], forecast.get("loss", forecast["median"])]),
+    )
     panels[0].set_ylabel(AXIS_LABELS["loss"])
     distinct = np.unique(sizes)
     bar = figure.colorbar(colours, ax=panels[1], pad=0.02, label="model size N")
@@ -383,11 +449,19 @@ def _law_curves(
 ) -> list[pd.DataFrame]:
     """The law's median along the tokens of fitted runs that differ in nothing else."""
     paths = [path for _, path in train.groupby(same) if path["tokens"].nunique() > 1]
-    kept = [c for c in (*fit.columns, "base", UNIQUE, ANNEALED) if c in train and c != "tokens"]
+    kept = [
+        c
+        for c in (*fit.columns, "base", UNIQUE, ANNEALED)
+        if c in train and c != "tokens"
+    ]
     curves = [
         path[kept]
         .iloc[[0] * CURVE_POINTS]
-        .assign(tokens=np.geomspace(path["tokens"].min(), path["tokens"].max(), CURVE_POINTS))
+        .assign(
+            tokens=np.geomspace(
+                path["tokens"].min(), path["tokens"].max(), CURVE_POINTS
+            )
+        )
         for path in paths[:: -(-len(paths) // MOST_CURVES) or 1]
     ]
     if not curves:
@@ -406,7 +480,13 @@ def _draw_forecast(ax: Axes, path: pd.DataFrame, x: str, colour: Floats) -> None
             ax.vlines(path[x], low, high, color=colour, lw=width, alpha=2 * fill)
         else:
             band(ax, path[x], low, high, colour, fill=fill, edges=level == 90)
-    ax.plot(path[x], path["median"], color=colour, lw=1.5, marker="_" if len(path) == 1 else "")
+    ax.plot(
+        path[x],
+        path["median"],
+        color=colour,
+        lw=1.5,
+        marker="_" if len(path) == 1 else "",
+    )
     if "loss" in path:
         missed = path[~path["inside_90"]]
         ax.plot(path[x], path["loss"], mfc=colour, **MEASURED_MARK)
@@ -424,7 +504,9 @@ def _loss_axis(ax: Axes, losses: Floats) -> None:
 
 
 def _overview_handles(forecast: pd.DataFrame, curves: bool) -> list[Artist]:
-    handles: list[Artist] = [key("fitted run", color=KEY_COLOUR, marker="o", ls="", ms=4)]
+    handles: list[Artist] = [
+        key("fitted run", color=KEY_COLOUR, marker="o", ls="", ms=4)
+    ]
     handles += [key("law (median)", color=KEY_COLOUR, lw=0.8)] * curves
     handles += [*band_keys(KEY_COLOUR)]
     if "loss" in forecast:

@@ -42,7 +42,9 @@ ENVELOPE: Look = {"color": QUIET, "alpha": 0.18, "lw": 0}
 
 def _measured(predicted: Forecast) -> Floats:
     if "loss" not in predicted.frame:
-        raise TableError("these rows have no column 'loss'; the figure needs measured losses.")
+        raise TableError(
+            "these rows have no column 'loss'; the figure needs measured losses."
+        )
     return predicted.frame["loss"].to_numpy(float)
 
 
@@ -65,13 +67,18 @@ def observed(predicted: Forecast) -> Figure:
     loss, frame = _measured(predicted), predicted.to_frame((0.9,))
     out = frame[~frame["inside_90"]]
     figure, (ax,) = axes(1, width=4.6, height=4.2)
-    ends = [min(frame["lower_90"].min(), loss.min()), max(frame["upper_90"].max(), loss.max())]
+    ends = [
+        min(frame["lower_90"].min(), loss.min()),
+        max(frame["upper_90"].max(), loss.max()),
+    ]
     ax.plot(ends, ends, **DIAGONAL)
     handles: list[Artist] = [key("measured = median", **DIAGONAL)]
     for i, (size, rows) in enumerate(frame.groupby("params")):
         median, dots = rows["median"], look(i, ls="", ms=4.5)
         band = [median - rows["lower_90"], rows["upper_90"] - median]
-        ax.errorbar(median, rows["loss"], xerr=band, elinewidth=1, mec="white", mew=0.4, **dots)
+        ax.errorbar(
+            median, rows["loss"], xerr=band, elinewidth=1, mec="white", mew=0.4, **dots
+        )
         handles.append(key(f"N {count(float(str(size)))}", **dots))
     if not out.empty:
         ax.plot(out["median"], out["loss"], **CROSS)
@@ -95,7 +102,10 @@ def coverage(predicted: Forecast) -> Figure:
     ax.fill_between(100 * NOMINAL, 100 * low, 100 * high, **ENVELOPE)
     ax.plot([0, 100], [0, 100], **DIAGONAL)
     ax.plot(100 * NOMINAL, 100 * covered, color=COLOURS[0], marker="o", ms=4)
-    ax.set(xlabel="nominal level of the band (%)", ylabel=f"coverage (% of {len(distance)} losses)")
+    ax.set(
+        xlabel="nominal level of the band (%)",
+        ylabel=f"coverage (% of {len(distance)} losses)",
+    )
     ax.set(xlim=(0, 100), ylim=(-3, 103))
     expected = Patch(label="90 % of independent samples", **ENVELOPE)
     legend(figure, [key("exact bands", **DIAGONAL), expected])
@@ -119,12 +129,16 @@ def residuals(predicted: Forecast, fitted: Forecast | None = None) -> Figure:
     ]
     predicted = predicted.held_out
     forecasts = [predicted] if fitted is None else [fitted, predicted]
-    frames = [f.frame.assign(residual=100 * (_measured(f) / f.median - 1)) for f in forecasts]
+    frames = [
+        f.frame.assign(residual=100 * (_measured(f) / f.median - 1)) for f in forecasts
+    ]
     both = pd.concat(frames)
     own = {c: row for c, row in predicted.about.items() if c not in COVARIATES}
     across = [c for c in (*COVARIATES, *own) if c in both and both[c].nunique() > 1]
     if not across:
-        raise TableError("no covariate varies in these rows; give rows of several sizes or tokens.")
+        raise TableError(
+            "no covariate varies in these rows; give rows of several sizes or tokens."
+        )
     figure, panels = axes(len(across), columns=2, width=3.6, height=2.3, sharey=True)
     for ax, column in zip(panels, across, strict=True):
         ax.axhline(0, color=INK, lw=0.8)
@@ -146,18 +160,24 @@ def backtest(result: Backtest) -> Figure:
     The error is that of the median forecast in percent. Lines are the 90 % bands of the rows, and
     measured losses outside them are crossed.
     """
-    figure, panels = axes(len(result.models), columns=3, width=3.4, height=2.6, sharey=True)
+    figure, panels = axes(
+        len(result.models), columns=3, width=3.4, height=2.6, sharey=True
+    )
     for ax, model in zip(panels, result.models, strict=True):
         rows = result.rows[result.rows["model"] == model]
         inside = rows["inside_90"].to_numpy(bool)
         far, error = rows["decades"].to_numpy(), -100 * rows["error"].to_numpy()
-        low, high = (100 * np.log(rows[c] / rows["median"]) for c in ("lower_90", "upper_90"))
+        low, high = (
+            100 * np.log(rows[c] / rows["median"]) for c in ("lower_90", "upper_90")
+        )
         ax.vlines(far, low, high, color=COLOURS[0], alpha=0.25, lw=2)
         ax.plot(far[inside], error[inside], "o", color=INK, ms=3)
         ax.plot(far[~inside], error[~inside], "x", color=COLOURS[1], ms=5)
         ax.axhline(0, color=INK, lw=0.8)
         held = f"{inside.sum()} of {len(inside)} in the 90 % band"
-        ax.set(title=f"{model}: {held}", xlabel=f"decades of {result.along} beyond the cut")
+        ax.set(
+            title=f"{model}: {held}", xlabel=f"decades of {result.along} beyond the cut"
+        )
         ax.set_xlim(0, 1.05 * np.max(far))
     panels[0].set_ylabel("measured over forecast (%)")
     return figure
@@ -165,7 +185,12 @@ def backtest(result: Backtest) -> Figure:
 
 # -- plans -----------------------------------------------------------------------------------------
 
-CONTOURS = (0.5, 0.8, 0.9, 0.95)  # P(both) of the contours, beside the confidence asked for
+CONTOURS = (
+    0.5,
+    0.8,
+    0.9,
+    0.95,
+)  # P(both) of the contours, beside the confidence asked for
 CONTOUR = COLOURS[1]
 DIAMOND: Look = {"marker": "D", "ms": 7, "mfc": COLOURS[5], "mec": "black", "ls": ""}
 HATCHED: Look = {"fc": "none", "ec": (0, 0, 0, 0.3), "hatch": "///", "lw": 0}
@@ -184,14 +209,21 @@ def plan_landscape(plan: Plan, *, points: int = 61) -> Figure:
     points : int
         Number of replay ratios, and of budgets, at which P(both) is evaluated.
     """
-    ratios, budgets = np.linspace(0.005, 0.995, points), np.geomspace(*reach(plan), points)
+    ratios, budgets = (
+        np.linspace(0.005, 0.995, points),
+        np.geomspace(*reach(plan), points),
+    )
     chance = plan.surface(budgets, ratios).to_numpy()
     figure, (ax,) = axes(1, width=5.4, height=4.0)
-    filled = ax.contourf(100 * ratios, budgets, chance, np.linspace(0, 1, 11), cmap="Blues")
+    filled = ax.contourf(
+        100 * ratios, budgets, chance, np.linspace(0, 1, 11), cmap="Blues"
+    )
     figure.colorbar(filled, ax=ax, label=f"P(both), {plan.losses} losses", pad=0.02)
     ax.grid(visible=False)
     _contours(ax, 100 * ratios, budgets, chance, plan.confidence)
-    ax.set(yscale="log", xlabel="replay ratio (%)", xlim=(0, 100), ylim=budgets[[0, -1]])
+    ax.set(
+        yscale="log", xlabel="replay ratio (%)", xlim=(0, 100), ylim=budgets[[0, -1]]
+    )
     _hatch(ax, plan)
     certain = plan.deterministic
     if math.isfinite(certain.atpp):
@@ -201,7 +233,9 @@ def plan_landscape(plan: Plan, *, points: int = 61) -> Figure:
     _budget_ticks(ax)
     ax.set_ylabel("budget (adaptation tokens per parameter)")
     ax.set_title(_headline(plan), loc="left")
-    others = ", ".join(f"{100 * level:g}" for level in CONTOURS if level != plan.confidence)
+    others = ", ".join(
+        f"{100 * level:g}" for level in CONTOURS if level != plan.confidence
+    )
     handles: list[Artist] = [
         key("plan" if plan.best is None else "largest P(both); no plan", **_star(plan)),
         key("deterministic plan", **DIAMOND),
@@ -258,7 +292,9 @@ def plan_frontier(plan: Plan, *, points: int = 25) -> Figure:
     ax.set_title(_headline(plan), loc="left")
     ax.set(ylabel=f"ATPP, {plan.losses} losses", yscale="log")
     _budget_ticks(ax)
-    below.set(ylabel="replay (%)", xlabel="confidence (%)", xlim=(49, 100), ylim=(0, 100))
+    below.set(
+        ylabel="replay (%)", xlabel="confidence (%)", xlim=(49, 100), ylim=(0, 100)
+    )
     legend(figure, handles, columns=2)
     return figure
 
@@ -267,13 +303,20 @@ def reach(plan: Plan) -> tuple[float, float]:
     """Budgets about the plan, in ATPP."""
     low, high = plan.data.get("atpp", (1.0, 100.0))
     choices = (plan, plan.best or plan, plan.deterministic)
-    budgets = [c.atpp for c in choices if low / 100 < c.atpp < 100 * high] or [low, high]
+    budgets = [c.atpp for c in choices if low / 100 < c.atpp < 100 * high] or [
+        low,
+        high,
+    ]
     return min(budgets) / 6, max(budgets) * 6
 
 
-def _contours(ax: Axes, ratios: Floats, budgets: Floats, chance: Floats, confidence: float) -> None:
+def _contours(
+    ax: Axes, ratios: Floats, budgets: Floats, chance: Floats, confidence: float
+) -> None:
     """Draw contours of P(both), solid at the confidence asked for."""
-    levels = [v for v in sorted({*CONTOURS, confidence}) if chance.min() < v < chance.max()]
+    levels = [
+        v for v in sorted({*CONTOURS, confidence}) if chance.min() < v < chance.max()
+    ]
     if not levels:
         return
     styles = ["solid" if level == confidence else "dashed" for level in levels]
@@ -295,12 +338,20 @@ def _hatch(ax: Axes, plan: Plan) -> None:
 
 def _headline(plan: Plan) -> str:
     synthetic = "Synthetic data. " if plan.synthetic else ""
-    return textwrap.fill(f"{synthetic}{plan.model}: {plan.verdict}".replace(" %", "\u00a0%"), 64)
+    return textwrap.fill(
+        f"{synthetic}{plan.model}: {plan.verdict}".replace(" %", "\u00a0%"), 64
+    )
 
 
 def _budget_ticks(ax: Axes) -> None:
     low, high = ax.get_ylim()
-    subs = (1.0,) if high > 1e3 * low else (1.0, 3.0) if high > 30 * low else (1.0, 1.5, 2, 3, 5, 7)
+    subs = (
+        (1.0,)
+        if high > 1e3 * low
+        else (1.0, 3.0)
+        if high > 30 * low
+        else (1.0, 1.5, 2, 3, 5, 7)
+    )
     ax.yaxis.set_major_locator(LogLocator(subs=subs, numticks=20))
     ax.yaxis.set_major_formatter("{x:g}")
     ax.yaxis.set_minor_formatter(NullFormatter())

@@ -15,7 +15,12 @@ from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, LogFormatterSciNotation, LogLocator, NullLocator
+from matplotlib.ticker import (
+    FixedLocator,
+    LogFormatterSciNotation,
+    LogLocator,
+    NullLocator,
+)
 from matplotlib.typing import ColorType, LineStyleType, RcKeyType
 
 from bayeslaw.common.arrays import Floats
@@ -148,7 +153,9 @@ def axes(
     size = (max(width * wide, 4.0), height * rows + 0.5)
     # Not from pyplot, which would show the figure a second time in a notebook.
     figure = Figure(figsize=size, layout="constrained")
-    grid = list(figure.subplots(rows, wide, squeeze=False, sharex=sharex, sharey=sharey).flat)
+    grid = list(
+        figure.subplots(rows, wide, squeeze=False, sharex=sharex, sharey=sharey).flat
+    )
     for spare in grid[panels:]:
         spare.remove()
     return figure, grid[:panels]
@@ -171,7 +178,9 @@ def band(
         ax.plot(x, edge, color=colour, ls=ls, lw=0.6, alpha=0.8)
 
 
-def band_key(label: str, colour: ColorType, *, fill: float = FILL_90, edges: bool = True) -> Patch:
+def band_key(
+    label: str, colour: ColorType, *, fill: float = FILL_90, edges: bool = True
+) -> Patch:
     return Patch(label=label, fc=(colour, fill), ec=colour, lw=0.6 if edges else 0)
 
 

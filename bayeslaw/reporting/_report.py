@@ -14,7 +14,15 @@ from bayeslaw import plots
 from bayeslaw.checks._check import check
 from bayeslaw.common.formatting import count
 from bayeslaw.common.progress import step
-from bayeslaw.common.shown import Detail, Note, Severity, Showing, Shown, Table, rendered
+from bayeslaw.common.shown import (
+    Detail,
+    Note,
+    Severity,
+    Showing,
+    Shown,
+    Table,
+    rendered,
+)
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import scored, shown_comparison, shown_scores
 from bayeslaw.inference.forecast import BAND_LEVELS, Forecast
@@ -70,7 +78,9 @@ class Report(Page, Showing):
     verdict: Note  # of the checks
     lead: str  # what was fitted and forecast
     warnings: Sequence[str]  # at the top, such as that a posterior has not converged
-    sections: Mapping[str, Shown] = field(repr=False)  # by anchor; figures are names of pictures
+    sections: Mapping[str, Shown] = field(
+        repr=False
+    )  # by anchor; figures are names of pictures
     pictures: Mapping[str, Picture] = field(repr=False)
 
     @property
@@ -146,7 +156,9 @@ def report(
     pictures: dict[str, Picture] = {}
 
     def add(
-        name: str, result: Shown, of_section: Mapping[str, Picture] = MappingProxyType({})
+        name: str,
+        result: Shown,
+        of_section: Mapping[str, Picture] = MappingProxyType({}),
     ) -> None:
         """Add a section of what a result shows, but for what stands at the top."""
         head = [Note(result.title)] if result.title not in ("", name, title) else []
@@ -171,7 +183,9 @@ def report(
     if "loss" in rows.frame:
         inside = forecast.held_words(BAND_LEVELS)
         of_scores = {"coverage": plots.coverage(forecast)}
-        of_scores["residuals"] = plots.residuals(forecast, fit.forecast(fit.table, seed=seed))
+        of_scores["residuals"] = plots.residuals(
+            forecast, fit.forecast(fit.table, seed=seed)
+        )
         meant = shown_scores(*scored(forecast, rows)) + Shown(blocks=[MEANINGS])
         add("Scores", meant, _drawn(inside, **of_scores))
     if comparison is not None:
@@ -185,8 +199,12 @@ def report(
     return Report(title, verdict, lead, warnings, sections, pictures)
 
 
-def _lead(fit: Posterior | Pool, rows: LossTable, train: str | None, test: str | None) -> str:
-    name = f"The pool {fit.name}" if isinstance(fit, Pool) else f"The law {fit.law.name}"
+def _lead(
+    fit: Posterior | Pool, rows: LossTable, train: str | None, test: str | None
+) -> str:
+    name = (
+        f"The pool {fit.name}" if isinstance(fit, Pool) else f"The law {fit.law.name}"
+    )
     fitted = f"{name}, fitted to {len(fit.table)} losses of {Path(fit.table.name).name}"
     asked = f"{len(rows)} row{'s' * (len(rows) > 1)}{_asked(test)}"
     return f"{fitted}{_asked(train)}, forecasts {asked}."
@@ -195,7 +213,9 @@ def _lead(fit: Posterior | Pool, rows: LossTable, train: str | None, test: str |
 def _drawn(words: str, **figures: Figure) -> dict[str, Picture]:
     """Figures by name as pictures; `words` say what they show."""
     return {
-        name: picture(figure, f"Figure {name.replace('_', ' ')}. {words}", CAPTIONS[name])
+        name: picture(
+            figure, f"Figure {name.replace('_', ' ')}. {words}", CAPTIONS[name]
+        )
         for name, figure in figures.items()
     }
 
@@ -210,12 +230,17 @@ def _warnings(fit: Posterior | Pool, forecast: Shown, plan: Plan | None) -> list
     texts = [note.text for note in notes if note.level == "refuse"]
     of_fit = {f"{fit.table.name}: {failure}" for failure in fit.convergence.failures}
     if plan is not None and {*plan.unconverged} - of_fit:
-        texts.append("NOT CONVERGED: the plan uses a source posterior that has not converged.")
+        texts.append(
+            "NOT CONVERGED: the plan uses a source posterior that has not converged."
+        )
     return texts + [note.text for note in notes if note.level == "synthetic"]
 
 
 def _summary(
-    fit: Posterior | Pool, forecast: Forecast, plan: Plan | None, backtest: Backtest | None
+    fit: Posterior | Pool,
+    forecast: Forecast,
+    plan: Plan | None,
+    backtest: Backtest | None,
 ) -> tuple[str, list[str]]:
     """The forecast in a line, and what a reader must know of it."""
     frame, training, median = forecast.frame, fit.table.frame, forecast.median
@@ -225,16 +250,22 @@ def _summary(
     if len(frame) > 1:
         medians, typical = f"{medians} to {median.max():.4g}", "typically "
     answer = f"Forecast: {medians} nats per token, 90 % band {typical}± {half:.2g} %"
-    tested = "These rows have no loss: the checks compare bands with training rows instead."
+    tested = (
+        "These rows have no loss: the checks compare bands with training rows instead."
+    )
     if "loss" in frame:
         held_out = forecast.held_out
-        error = 100 * float(np.mean(np.abs(held_out.median / held_out.frame["loss"] - 1)))
+        error = 100 * float(
+            np.mean(np.abs(held_out.median / held_out.frame["loss"] - 1))
+        )
         tested = forecast.held_words(BAND_LEVELS[::2])
         tested += f" The mean absolute error of the median is {error:.2g} %."
     factors = {row.alias: beyond(training[c], frame[c]) for c, row in fit.about.items()}
     if BEYOND_PREFIX + EPOCHS.name in forecast.positions:
         factors[EPOCHS.text] = beyond(epochs(training), epochs(frame))
-    farther = ", ".join(f"{name} {far}" for name, far in factors.items() if far != "inside")
+    farther = ", ".join(
+        f"{name} {far}" for name, far in factors.items() if far != "inside"
+    )
     ranges = f"Beyond the range of the training rows: {farther}." if farther else ""
     ranges = ranges or "Each covariate is within the range of the training rows."
     spec, state = fit.first.spec, str(fit.convergence)
@@ -254,30 +285,43 @@ def _summary(
 # -- data and provenance ---------------------------------------------------------------------------
 
 
-def _data(fit: Posterior | Pool, rows: pd.DataFrame, train: str | None, test: str | None) -> Shown:
+def _data(
+    fit: Posterior | Pool, rows: pd.DataFrame, train: str | None, test: str | None
+) -> Shown:
     """The training rows and the rows to forecast: how many, and their ranges."""
     frame, about = fit.table.frame, fit.first.law.declared
     kinds = {"run": "training run", "base": "pre-trained base", "domain": "domain"}
-    counts = {name: label_texts(frame[c]).nunique() for c, name in kinds.items() if c in frame}
+    counts = {
+        name: label_texts(frame[c]).nunique() for c, name in kinds.items() if c in frame
+    }
     named = ", ".join(f"{n} {name}" + "s" * (n > 1) for name, n in counts.items())
     text = f"The law is fitted to {len(frame)} losses{_asked(train)}"
     text += f", from {named}. " if named else ". "
     text += f"The forecast is of {len(rows)} rows{_asked(test)}. "
     text += f"The training runs cost {cost(frame)}. "
-    text += " ".join(_groups(fit.first, rows, level) for level in fit.first.spec.effects)
+    text += " ".join(
+        _groups(fit.first, rows, level) for level in fit.first.spec.effects
+    )
     ranges = {}
     for column in dict.fromkeys((*COVARIATES, *fit.columns, "loss")):
         if column in frame:
-            spans = [_range(frame[column]), _range(rows[column]) if column in rows else UNKNOWN]
+            spans = [
+                _range(frame[column]),
+                _range(rows[column]) if column in rows else UNKNOWN,
+            ]
             factor = "" if column == "loss" else "not in the law"
-            factor = beyond(frame[column], rows[column]) if column in fit.columns else factor
+            factor = (
+                beyond(frame[column], rows[column]) if column in fit.columns else factor
+            )
             ranges[axis_label(column, about)] = [*spans, factor]
     costs = [6 * f["params"] * f["tokens"] for f in (frame, rows)]
     spans = [f"{c.min():.2g} – {c.max():.2g}" for c in costs]
     ranges["compute of a row, 6 N D, FLOPs"] = [*spans, beyond(*costs)]
     heads = ["training rows", "rows to forecast", "beyond the range"]
     table = pd.DataFrame.from_dict(ranges, orient="index", columns=heads)
-    return Shown("Data", [text, Table(table, "Range, and number of distinct values in brackets")])
+    return Shown(
+        "Data", [text, Table(table, "Range, and number of distinct values in brackets")]
+    )
 
 
 def _groups(fit: Posterior, rows: pd.DataFrame, level: str) -> str:
@@ -298,7 +342,9 @@ def cost(frame: pd.DataFrame) -> str:
     flops = 6 * frame["params"] * frame["tokens"]
     if "run" not in frame:
         return f"{flops.sum():.2g} FLOPs (6 N D, every row counted as one run)"
-    return f"{flops.groupby(effects.labels(frame, 'run')).max().sum():.2g} FLOPs (6 N D)"
+    return (
+        f"{flops.groupby(effects.labels(frame, 'run')).max().sum():.2g} FLOPs (6 N D)"
+    )
 
 
 def beyond(training: pd.Series, new: pd.Series) -> str:
@@ -315,14 +361,20 @@ def beyond(training: pd.Series, new: pd.Series) -> str:
 def _range(values: pd.Series) -> str:
     low, high = float(values.min()), float(values.max())
     show = (lambda v: f"{v:.4g}") if values.name == "loss" else count
-    return show(low) if low == high else f"{show(low)} – {show(high)} ({values.nunique()})"
+    return (
+        show(low) if low == high else f"{show(low)} – {show(high)} ({values.nunique()})"
+    )
 
 
-def _provenance(fit: Posterior | Pool, rows: LossTable, command: str | None, seed: int) -> Shown:
+def _provenance(
+    fit: Posterior | Pool, rows: LossTable, command: str | None, seed: int
+) -> Shown:
     """What is needed to reproduce a report, beside what the section on parameters says."""
     members = [*fit.members.values()]
     laws = [f"{m.law.name}: {m.law.title}. {m.law.reference}" for m in members]
-    seeds = ", ".join(dict.fromkeys(str(m.settings.get("seed", UNKNOWN)) for m in members))
+    seeds = ", ".join(
+        dict.fromkeys(str(m.settings.get("seed", UNKNOWN)) for m in members)
+    )
     versions = members[0].settings.get("versions", {})
     facts = {
         "command": command or "bayeslaw.report, from Python",

@@ -60,7 +60,9 @@ def picture(figure: Figure, alt: str, caption: str = "") -> Picture:
         kind, drawn = "svg+xml", _drawn(figure, "svg")
         if len(drawn) > MAX_SVG:
             kind, drawn = "png", _drawn(figure, "png", dpi=180)
-    return Picture(_source(drawn, kind), alt, caption, round(96 * figure.get_figwidth()))
+    return Picture(
+        _source(drawn, kind), alt, caption, round(96 * figure.get_figwidth())
+    )
 
 
 def formula(latex: str) -> Picture:
@@ -140,14 +142,24 @@ def explore(
     named = {"plan": plans} if isinstance(plans, Plan) else dict(plans)
     if not named:
         raise BayeslawError("give a plan, or several by name.")
-    return Explorer({name: _page(name, plan, atpp, replay) for name, plan in named.items()})
+    return Explorer(
+        {name: _page(name, plan, atpp, replay) for name, plan in named.items()}
+    )
 
 
-def _page(name: str, plan: Plan, atpp: Floats | None, replay: Floats | None) -> dict[str, Any]:
+def _page(
+    name: str, plan: Plan, atpp: Floats | None, replay: Floats | None
+) -> dict[str, Any]:
     if not plan.chosen.atpp < math.inf:
         raise BayeslawError(f"{name}: no draw meets the limits; relax one.")
-    budgets = np.geomspace(*reach(plan), BUDGETS) if atpp is None else np.asarray(atpp, float)
-    ratios = np.linspace(0.005, 0.995, RATIOS) if replay is None else np.asarray(replay, float)
+    budgets = (
+        np.geomspace(*reach(plan), BUDGETS) if atpp is None else np.asarray(atpp, float)
+    )
+    ratios = (
+        np.linspace(0.005, 0.995, RATIOS)
+        if replay is None
+        else np.asarray(replay, float)
+    )
     for axis in (budgets, ratios):
         if axis.ndim != 1 or not len(axis) or not (np.diff(axis) > 0).all():
             raise BayeslawError("atpp and replay: give numbers in ascending order.")
@@ -157,7 +169,9 @@ def _page(name: str, plan: Plan, atpp: Floats | None, replay: Floats | None) -> 
     columns += ["p_target", "p_forgetting", "p_both"]
     shown = plan.shown()
     texts = [
-        {"text": block.text, "level": block.level} if isinstance(block, Note) else {"text": block}
+        {"text": block.text, "level": block.level}
+        if isinstance(block, Note)
+        else {"text": block}
         for block in takewhile(lambda block: not isinstance(block, Table), shown.blocks)
         if isinstance(block, Note) or (isinstance(block, str) and block)
     ]

@@ -101,7 +101,10 @@ class Calibration(Showing):
 
     def shown(self) -> Shown:
         """The test of uniformity of each quantity."""
-        frame, formats = self.envelope(), dict[str, Format](mean=".3f", spread=".3f", excess=".3f")
+        frame, formats = (
+            self.envelope(),
+            dict[str, Format](mean=".3f", spread=".3f", excess=".3f"),
+        )
         frame["inside"] = np.where(frame["inside"], "inside", "outside")
         title = f"Calibration: ranks of {len(self.ranks)} simulations, {self.failed} left out"
         return Shown(title, [Table(frame, "", formats)])
@@ -137,7 +140,10 @@ def calibrate(
     law = load_law(law)
     check_role(role)
     chosen = make_settings(settings, seed)
-    design, ahead = _labelled(law, DESIGN, "fitted", role), _labelled(law, NEW_ROWS, "new", role)
+    design, ahead = (
+        _labelled(law, DESIGN, "fitted", role),
+        _labelled(law, NEW_ROWS, "new", role),
+    )
     # Later rows of the first run: once and twice beyond its last tokens.
     last = design[design["run"] == design["run"].iloc[0]].nlargest(1, "tokens")
     later = [last.assign(tokens=FURTHER**k * last["tokens"]) for k in (1, 2)]
@@ -154,7 +160,9 @@ def calibrate(
         fitted, further = np.split(losses[i], [len(design)])
         if not (np.isfinite(losses[i]).all() and (losses[i] > 0).all()):
             continue
-        fit = fit_spec(spec, _table(design, fitted), replace(chosen, seed=chosen.seed + i))
+        fit = fit_spec(
+            spec, _table(design, fitted), replace(chosen, seed=chosen.seed + i)
+        )
         if not fit.convergence.rhat <= MOST_RHAT:
             continue
         used = fit.accepted(unconverged=True, beyond_evidence=True)
@@ -185,7 +193,9 @@ def _quantities(fit: Posterior, ahead: Floats) -> dict[str, Floats]:
     return quantities | {"change": np.log(quantities["loss 3"] / quantities["loss 2"])}
 
 
-def _labelled(law: Law, values: Mapping[str, list[float]], label: str, role: str) -> pd.DataFrame:
+def _labelled(
+    law: Law, values: Mapping[str, list[float]], label: str, role: str
+) -> pd.DataFrame:
     """A grid of the law's covariates; rows of one size and stage have one base."""
     rows = grid(**{name: values[name] for name in law.columns if name in values})
     base = [name for name in ("params", "ptpp") if name in rows]

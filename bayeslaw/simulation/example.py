@@ -47,7 +47,9 @@ class WorldPlan(Plan):
         whole = super().shown()
         blocks: list[Block] = []
         if math.isfinite(self.truth.atpp):
-            budget = f"{self.truth.atpp:.1f} ATPP at {100 * self.truth.replay:.0f} % replay"
+            budget = (
+                f"{self.truth.atpp:.1f} ATPP at {100 * self.truth.replay:.0f} % replay"
+            )
             title = (
                 f"Deterministic plan of the true laws: {budget}, {count(self.truth.tokens)} "
                 f"tokens, {self.truth.flops:.3g} FLOPs"
@@ -70,7 +72,10 @@ class WorldPlan(Plan):
         means = {"latent": "latent losses, without noise"}
         means["predictive"] = "measured losses of one new run"
         own, other = (f"{means[kind]}: {budget}" for kind, budget in budgets.items())
-        noise = [f"{100 * np.std(limit.domain.deviation):.2g} %" for limit in self.problem.limits]
+        noise = [
+            f"{100 * np.std(limit.domain.deviation):.2g} %"
+            for limit in self.problem.limits
+        ]
         blocks += [
             f"To meet both limits with probability {stated} takes, of",
             [f"{own};", f"{other}."],
@@ -135,12 +140,18 @@ def plan_example(
     are_measured(losses)
     if replay is not None:
         replay_ratios(replay)
-    accepted = {name: settings.pop(name, False) for name in ("unconverged", "beyond_evidence")}
+    accepted = {
+        name: settings.pop(name, False) for name in ("unconverged", "beyond_evidence")
+    }
     # With the default target_accept, a few trajectories of the source law diverge.
-    settings = {"target_accept": 0.995} | settings | {"discrepancy": discrepancy, "seed": seed}
+    settings = (
+        {"target_accept": 0.995} | settings | {"discrepancy": discrepancy, "seed": seed}
+    )
     fits = []
     for domain in (world.target, world.source):
-        table, _ = world.table(domain, seed=seed).split(train, "ptpp == 279", world.anchors)
+        table, _ = world.table(domain, seed=seed).split(
+            train, "ptpp == 279", world.anchors
+        )
         fits.append(fit(world.laws[domain], table, **settings).accepted(**accepted))
     asked = {**world.limits, **limits, "confidence": confidence, "replay": replay}
     target, source = fits

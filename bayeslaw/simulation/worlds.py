@@ -72,7 +72,9 @@ def simulate(
     rows = rows_of(design, "design")
     law = for_table(load_law(law), LossTable(rows.frame, rows.name), whole=True)
     if not 0 <= sigma < np.inf:
-        raise BayeslawError(f"sigma={sigma:g}: give a standard deviation of log loss, 0 or more.")
+        raise BayeslawError(
+            f"sigma={sigma:g}: give a standard deviation of log loss, 0 or more."
+        )
     for parameter in truth:
         if parameter not in law.parameters:
             raise LawError(unknown("parameter", parameter, law.parameters))
@@ -105,14 +107,18 @@ class World:
     target: str
     source: str  # the domain that may be forgotten
     laws: Mapping[str, Law]  # by domain, as are truth and sigma
-    truth: Mapping[str, Mapping[str, float]]  # paper coordinates, D in the law's token unit
+    truth: Mapping[
+        str, Mapping[str, float]
+    ]  # paper coordinates, D in the law's token unit
     sigma: Mapping[str, float]  # standard deviation of the noise on log loss
     # Values of params, ptpp, replay and atpp, D/N; the tables have one row per combination.
     cells: Mapping[str, Sequence[float]]
     # The model, max_loss of the target in nats per token, and max_forgetting of the source,
     # relative to its `baseline`.
     limits: UseCase
-    anchors: str  # query for the paper's: a few inexpensive rows at the evaluation stage
+    anchors: (
+        str  # query for the paper's: a few inexpensive rows at the evaluation stage
+    )
 
     def design(self) -> pd.DataFrame:
         """Covariates of every row of the grid, without losses."""
@@ -137,7 +143,9 @@ class World:
         """
         n = self.limits["params"] if params is None else params
         p = self.limits["ptpp"] if ptpp is None else ptpp
-        return float(self.loss(self.source, grid(params=n, ptpp=p, replay=1.0, tokens=p * n))[0])
+        return float(
+            self.loss(self.source, grid(params=n, ptpp=p, replay=1.0, tokens=p * n))[0]
+        )
 
     def table(
         self, domain: str | None = None, *, seed: int = 0, noise: bool | float = True
@@ -165,13 +173,19 @@ class World:
             frames.append(losses.frame)
             if name == self.source:
                 # Without noise, since forgetting is relative to the measured value.
-                bases = grid(params=self.cells["params"], ptpp=self.cells["ptpp"], tokens=0.0)
+                bases = grid(
+                    params=self.cells["params"], ptpp=self.cells["ptpp"], tokens=0.0
+                )
                 pairs = zip(bases["params"], bases["ptpp"], strict=True)
-                bases = bases.assign(replay=1.0, loss=[self.baseline(n, p) for n, p in pairs])
+                bases = bases.assign(
+                    replay=1.0, loss=[self.baseline(n, p) for n, p in pairs]
+                )
                 frames.append(bases.assign(domain=name, role=role, synthetic=True))
         if not frames:
             raise BayeslawError(unknown("domain", str(domain), self.laws))
-        name = f"synthetic {domain or ' and '.join(self.laws)}, {self.title} (seed {seed})"
+        name = (
+            f"synthetic {domain or ' and '.join(self.laws)}, {self.title} (seed {seed})"
+        )
         return from_frame(pd.concat(frames, ignore_index=True), name)
 
 
@@ -188,7 +202,9 @@ def paper_world() -> World:
     >>> world.limits["params"], world.limits["ptpp"], round(world.baseline(), 2)
     (8100000000.0, 279, 2.05)
     """
-    spec = tomllib.loads((models_dir() / "worlds" / "paper.toml").read_text(encoding="utf-8"))
+    spec = tomllib.loads(
+        (models_dir() / "worlds" / "paper.toml").read_text(encoding="utf-8")
+    )
     domains = spec.pop("domains")
     return World(
         laws={domain: load_law(about["law"]) for domain, about in domains.items()},

@@ -27,7 +27,14 @@ ABSENT: dict[str, Any] = {
     **dict.fromkeys(BASE_LOSSES, np.nan),
 }
 """Columns that a table may lack, and what their absence stands for."""
-IDENTITY = (*COVARIATES, "unique_tokens", "annealed", "rate", *BASE_LOSSES, *LABEL_COLUMNS)
+IDENTITY = (
+    *COVARIATES,
+    "unique_tokens",
+    "annealed",
+    "rate",
+    *BASE_LOSSES,
+    *LABEL_COLUMNS,
+)
 """Columns by which rows are told apart, with those of a fit's random effects."""
 SAME_VALUE = 1e-6
 """Relative difference below which two numbers of a column are equal."""
@@ -61,7 +68,11 @@ def check_like_fitted(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> No
         one = rows.assign(**{column: known[0] if len(known) else ABSENT[column]})
         other = rows.loc[~agree(rows, one, column), column]
         if len(other):
-            to = f"{column} {float(known[0]):g} alone" if len(known) else f"rows without {column}"
+            to = (
+                f"{column} {float(known[0]):g} alone"
+                if len(known)
+                else f"rows without {column}"
+            )
             raise TableError(
                 f"{name}: rows of {column} {float(other.iloc[0]):g}, but the law was fitted to "
                 f"{to}, so it does not know {UNLEARNED[column]}; drop the column to take them for "
@@ -75,7 +86,9 @@ def check_domain(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
     for column in OF_DOMAIN:
         known = labels_of(fitted, column)
         if known and (others := labels_of(rows, column) - known):
-            drop = f", or drop the column {column!r} to take them for such" * (column in rows)
+            drop = f", or drop the column {column!r} to take them for such" * (
+                column in rows
+            )
             raise TableError(
                 f"{name}: rows of {column} {', '.join(sorted(others))}, but the law was fitted to "
                 f"{', '.join(sorted(known))}; choose rows of that {column}{drop}."
@@ -101,7 +114,9 @@ def role_by_losses(frame: pd.DataFrame) -> str:
     if not {*BASE_LOSSES} <= {*frame}:
         return ""
     losses = frame[[*BASE_LOSSES]].apply(pd.to_numeric, errors="coerce").dropna()
-    one = np.isclose(losses["start_loss"], losses["base_loss"], rtol=SAME_VALUE, atol=0).all()
+    one = np.isclose(
+        losses["start_loss"], losses["base_loss"], rtol=SAME_VALUE, atol=0
+    ).all()
     return ("source" if one else "target") if len(losses) else ""
 
 
@@ -151,7 +166,9 @@ def same_rows(
         yield same
 
 
-def is_among(asked: pd.DataFrame, measured: pd.DataFrame, columns: Iterable[str]) -> Bools:
+def is_among(
+    asked: pd.DataFrame, measured: pd.DataFrame, columns: Iterable[str]
+) -> Bools:
     """Whether each asked row is the same as a measured one, shape (asked,)."""
     blocks = [same.any(axis=1) for same in same_rows(asked, measured, columns)]
     return np.concatenate([np.zeros(0, bool), *blocks])
@@ -200,13 +217,19 @@ def _values(
     open_to_missing = column in BASE_LOSSES
     if one.dtype == two.dtype == float:
         return one.to_numpy(), two.to_numpy(), tolerance, open_to_missing
-    codes = pd.factorize(pd.concat([label_texts(one), label_texts(two)]))[0].astype(float)
+    codes = pd.factorize(pd.concat([label_texts(one), label_texts(two)]))[0].astype(
+        float
+    )
     a, b = np.split(np.where(codes < 0, np.nan, codes), [len(one)])
     return a, b, 0.0, open_to_missing
 
 
-def _equal(asked: Floats, measured: Floats, tolerance: float, open_to_missing: bool) -> Bools:
-    same = np.abs(asked - measured) <= tolerance * np.maximum(np.abs(asked), np.abs(measured))
+def _equal(
+    asked: Floats, measured: Floats, tolerance: float, open_to_missing: bool
+) -> Bools:
+    same = np.abs(asked - measured) <= tolerance * np.maximum(
+        np.abs(asked), np.abs(measured)
+    )
     same |= np.isnan(asked)
     if open_to_missing:
         same |= np.isnan(measured)
@@ -221,10 +244,14 @@ def _compared(frame: pd.DataFrame, column: str) -> pd.Series | None:
     if column == "unique_tokens" and "tokens" in frame:
         # Beyond the new tokens of a row its distinct ones make no difference.
         new = frame["tokens"] * (1 - frame["replay"] if "replay" in frame else 1.0)
-        return new if column not in frame else frame[column].astype(float).clip(upper=new)
+        return (
+            new if column not in frame else frame[column].astype(float).clip(upper=new)
+        )
     if column not in frame:
         return pd.Series(1.0, frame.index) if column == "annealed" else None
-    if column in NUMBERS or (column not in LABEL_COLUMNS and is_numeric_dtype(frame[column])):
+    if column in NUMBERS or (
+        column not in LABEL_COLUMNS and is_numeric_dtype(frame[column])
+    ):
         return frame[column].astype(float)
     return label_texts(frame[column])
 
@@ -237,12 +264,17 @@ def check_same_rows(
 ) -> None:
     """Refuse two frames unless they are the same, row by row; `others` are columns of labels."""
     if len(asked) != len(measured):
-        raise TableError(f"{names[0]} has {len(asked)} rows, {names[1]} has {len(measured)}.")
+        raise TableError(
+            f"{names[0]} has {len(asked)} rows, {names[1]} has {len(measured)}."
+        )
     for column in dict.fromkeys([*IDENTITY, *others]):
         differ = ~agree(asked, measured, column)
         if differ.any():
             i = int(differ.argmax())
-            a, b = (f[column].iloc[i] if column in f else "absent" for f in (asked, measured))
+            a, b = (
+                f[column].iloc[i] if column in f else "absent"
+                for f in (asked, measured)
+            )
             raise TableError(
                 f"row {i}: {column} is {a} in {names[0]} and {b} in {names[1]}; "
                 "give the rows that were forecast, in that order."

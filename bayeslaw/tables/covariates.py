@@ -98,7 +98,9 @@ TABLE = {row.name: row for row in _ROWS}
 """Covariates by the names of their columns, in the order in which tables show them."""
 
 
-def declared(name: str, *, label: str = "", unit: str = "1", log: bool = True) -> Covariate:
+def declared(
+    name: str, *, label: str = "", unit: str = "1", log: bool = True
+) -> Covariate:
     """The covariate that the table ``[covariates.<name>]`` of a law file declares."""
     words = name.replace("_", " ")
     return Covariate(

@@ -19,14 +19,20 @@ from bayeslaw.tables.covariates import TABLE, Columns, Covariate, about
 from bayeslaw.tables.table import LossTable, Rows, rows_of
 from bayeslaw.tables.validation import COVARIATES, check_positive
 
-INTERPOLATION, EXTRAPOLATION, PROJECTION = "interpolation", "extrapolation", "projection"
+INTERPOLATION, EXTRAPOLATION, PROJECTION = (
+    "interpolation",
+    "extrapolation",
+    "projection",
+)
 INSIDE_DECADES = 0.0022
 """Distance that counts as inside: half a percent of N, D or PTPP, since D is whole batches."""
 NEAR_DECADES = 0.05
 """Distance that is next to the fitted rows, in decades: 12 % of N, D or PTPP."""
 MANY_EPOCHS = 4
 """Epochs up to which repeated data are worth about as much as new ones (Muennighoff et al.)."""
-EPOCHS = Covariate("epochs", "", "epochs", "epochs", "epochs of the new data", "epochs", 0.15)
+EPOCHS = Covariate(
+    "epochs", "", "epochs", "epochs", "epochs of the new data", "epochs", 0.15
+)
 """How often data repeat, compared with the most fitted epochs where a table has repeated data."""
 BEYOND_PREFIX = "beyond_"
 """Prefix of the columns with the distance along one covariate."""
@@ -104,16 +110,22 @@ def locate(
     seen, new = _valid(train, "training rows", known), _valid(rows, "rows", known)
     if "unique_tokens" in seen and "tokens" in seen and "tokens" in new:
         known |= {EPOCHS.name: EPOCHS}
-        seen, new = (frame.assign(**{EPOCHS.name: epochs(frame)}) for frame in (seen, new))
+        seen, new = (
+            frame.assign(**{EPOCHS.name: epochs(frame)}) for frame in (seen, new)
+        )
     shared = [c for c in known if c in seen and c in new]
-    of_hull = [c for c in shared if c != EPOCHS.name] if columns is None else list(columns)
+    of_hull = (
+        [c for c in shared if c != EPOCHS.name] if columns is None else list(columns)
+    )
     if absent := [name for name in of_hull if name not in shared]:
         raise TableError(
             f"column {absent[0]!r} is missing; the training rows and the rows need it."
         )
     if not of_hull:
         raise TableError("the training rows and the rows have no covariate in common.")
-    points, at = (axes(frame, {c: known[c] for c in shared}, seen) for frame in (seen, new))
+    points, at = (
+        axes(frame, {c: known[c] for c in shared}, seen) for frame in (seen, new)
+    )
     low, high = points.min(0), points.max(0)
     # Rows that repeat less are nearer to new data, whose worth is certain: in data/datablations
     # bands of fits to runs of 4 to 16 epochs held 23 of 26 losses of runs of one epoch that were
@@ -132,14 +144,19 @@ def locate(
         {
             "position": np.where(unvaried.any(axis=1), PROJECTION, positions),
             "decades": away,
-            **{BEYOND_PREFIX + c: far for c, far in zip(shared, columns_beyond, strict=True)},
+            **{
+                BEYOND_PREFIX + c: far
+                for c, far in zip(shared, columns_beyond, strict=True)
+            },
             "unvaried": [", ".join(np.array(shared)[row]) for row in unvaried],
         },
         index=new.index,
     )
 
 
-def _valid(rows: Rows | pd.DataFrame, name: str, known: Mapping[str, Covariate]) -> pd.DataFrame:
+def _valid(
+    rows: Rows | pd.DataFrame, name: str, known: Mapping[str, Covariate]
+) -> pd.DataFrame:
     """Rows with numbers on logarithmic axes."""
     frame = rows_of(
         rows, name, declared={c: row for c, row in known.items() if c not in TABLE}
@@ -179,8 +196,14 @@ def farthest(positions: pd.DataFrame) -> dict[str, str]:
     distances = {}
     for position, rows in positions[positions["decades"] > 0].groupby("position"):
         most = rows.max(numeric_only=True)
-        along = [f"{c.removeprefix(BEYOND_PREFIX)} {most[c]:.2g}" for c in columns if most[c] > 0]
-        beyond = ": " + ", ".join(along) if along else ", each covariate within its range"
+        along = [
+            f"{c.removeprefix(BEYOND_PREFIX)} {most[c]:.2g}"
+            for c in columns
+            if most[c] > 0
+        ]
+        beyond = (
+            ": " + ", ".join(along) if along else ", each covariate within its range"
+        )
         distances[str(position)] = f"{rows['decades'].max():.2g} decades{beyond}"
     return distances
 
@@ -224,11 +247,17 @@ def axes(frame: pd.DataFrame, columns: Columns, fitted: pd.DataFrame) -> Floats:
     known = about(columns)
     values = frame[list(known)].to_numpy(float)
     logged = np.array([row.logged for row in known.values()])
-    ranges = [1.0 if c in TABLE else np.ptp(fitted[c].to_numpy(float)) or 1.0 for c in known]
-    return np.where(logged, np.log10(np.where(logged, values, 1.0)), values / np.array(ranges))
+    ranges = [
+        1.0 if c in TABLE else np.ptp(fitted[c].to_numpy(float)) or 1.0 for c in known
+    ]
+    return np.where(
+        logged, np.log10(np.where(logged, values, 1.0)), values / np.array(ranges)
+    )
 
 
-def evidence(located: pd.DataFrame, columns: Columns, *, refuse: bool = False) -> tuple[str, str]:
+def evidence(
+    located: pd.DataFrame, columns: Columns, *, refuse: bool = False
+) -> tuple[str, str]:
     """Whether bands were measured as far out as rows of `locate` lie: a level, and words.
 
     The level of rows twice as far out is "refuse" only if they are to be refused. For a covariate
@@ -250,7 +279,11 @@ def evidence(located: pd.DataFrame, columns: Columns, *, refuse: bool = False) -
             text += " decades" * known[n].logged + f" of {known[n].text}"
         else:
             text += f" {'decades' if known[n].logged else 'ranges'} of {known[n].text}"
-        least = f"tested to {MEASURED_DECADES[n]:.2g}" if n in MEASURED_DECADES else "never tested"
+        least = (
+            f"tested to {MEASURED_DECADES[n]:.2g}"
+            if n in MEASURED_DECADES
+            else "never tested"
+        )
         distances.append(f"{text} (bands were {least})")
     text = f"No evidence: rows lie up to {listed(distances)} beyond the training rows"
     if not refuse or (far < TOO_FAR).all():
@@ -272,11 +305,15 @@ def of_measured(located: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
     )
 
 
-def warn_beyond(train: LossTable, rows: pd.DataFrame, columns: Columns, name: str) -> None:
+def warn_beyond(
+    train: LossTable, rows: pd.DataFrame, columns: Columns, name: str
+) -> None:
     """Warn of rows, which were validated, that the command line refuses to forecast."""
     if "tokens" in rows:
         rows = rows[rows["tokens"] > 0]
     if len(rows):
-        level, words = evidence(locate(train, Rows(rows), columns), columns, refuse=True)
+        level, words = evidence(
+            locate(train, Rows(rows), columns), columns, refuse=True
+        )
         if level == "refuse":
             warnings.warn(f"{name}: {words}", TableWarning, stacklevel=3)

@@ -21,8 +21,26 @@ QUOTES = re.compile(r"""('(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")|`([^`]*)`""")
 FUNCTIONS = ("log", "log10", "exp", "sqrt", "abs")
 SYNTAX = (
     *(ast.Expression, ast.Name, ast.Load, ast.Constant, ast.List, ast.Tuple, ast.Call),
-    *(ast.Compare, ast.cmpop, ast.BoolOp, ast.boolop, ast.UnaryOp, ast.unaryop, ast.BinOp),
-    *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.BitAnd, ast.BitOr),
+    *(
+        ast.Compare,
+        ast.cmpop,
+        ast.BoolOp,
+        ast.boolop,
+        ast.UnaryOp,
+        ast.unaryop,
+        ast.BinOp,
+    ),
+    *(
+        ast.Add,
+        ast.Sub,
+        ast.Mult,
+        ast.Div,
+        ast.FloorDiv,
+        ast.Mod,
+        ast.Pow,
+        ast.BitAnd,
+        ast.BitOr,
+    ),
 )
 """What an expression may have: an attribute or another call could write files."""
 EXAMPLE = "write comparisons, such as ptpp <= 31 and domain == 'french'."
@@ -46,11 +64,15 @@ def parsed(text: str) -> tuple[str, dict[str, str]]:
     tree = ast.parse(text, mode="eval")
     nodes = [*ast.walk(tree)]
     for node in nodes:
-        other_call = isinstance(node, ast.Call) and ast.unparse(node.func) not in FUNCTIONS
+        other_call = (
+            isinstance(node, ast.Call) and ast.unparse(node.func) not in FUNCTIONS
+        )
         if other_call or not isinstance(node, SYNTAX):
             raise SyntaxError(f"{type(node).__name__} in {text!r}")
         # Text times a number, or a format of text, can be as long as a memory holds.
-        logic = isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr)
+        logic = isinstance(node, ast.BinOp) and isinstance(
+            node.op, ast.BitAnd | ast.BitOr
+        )
         if isinstance(node, ast.BinOp) and not logic and _has_text(node):
             raise SyntaxError(f"arithmetic of text in {text!r}")
         if isinstance(node, ast.Name):
@@ -97,16 +119,24 @@ def chosen(frame: pd.DataFrame, query: str, name: str) -> Bools:
     """Which rows of a frame a query selects, shape (rows,)."""
     try:
         rows = evaluated(frame, query)
-    except Exception as error:  # pandas raises many types, of its parser and of the operations
+    except (
+        Exception
+    ) as error:  # pandas raises many types, of its parser and of the operations
         absent = re.fullmatch("name '(.*)' is not defined", str(error))
         if absent:
-            also = [name for name, of in EXPRESSION_NAMES.items() if {*of} <= {*frame.columns}]
+            also = [
+                name
+                for name, of in EXPRESSION_NAMES.items()
+                if {*of} <= {*frame.columns}
+            ]
             reason = unknown("column", absent[1], [*map(str, frame.columns), *also])
         elif isinstance(error, TypeError):
             reason = _unlike(frame, query) or f"{str(error).splitlines()[0]}."
         else:  # what pandas says of its parser is of no use
             reason = EXAMPLE
-        raise TableError(f"{name}: cannot evaluate the query {query!r}: {reason}") from error
+        raise TableError(
+            f"{name}: cannot evaluate the query {query!r}: {reason}"
+        ) from error
     if not isinstance(rows, pd.Series) or not is_bool_dtype(rows):
         raise TableError(f"{name}: the query {query!r} does not choose rows: {EXAMPLE}")
     return rows.to_numpy(bool, na_value=False)

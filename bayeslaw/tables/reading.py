@@ -124,7 +124,9 @@ def read_table(
     return (tables[0] if source is None else starting(*tables)).query(where)
 
 
-def _check_unit_of_name(frame: pd.DataFrame, column: str, name: str, unit: str | None) -> None:
+def _check_unit_of_name(
+    frame: pd.DataFrame, column: str, name: str, unit: str | None
+) -> None:
     """Refuse a column of losses whose name has another unit than nats, unless one is stated."""
     if unit is not None or column not in frame:
         return
@@ -148,8 +150,12 @@ def _doubt_names(frame: pd.DataFrame, columns: Mapping[str, str], name: str) -> 
             f"tokens of a step, such as {per_step}."
         )
     if loss in frame and TRAINING.search(loss) and not VALIDATION.search(loss):
-        others = [c for c in map(str, frame) if "loss" in c.lower() and VALIDATION.search(c)]
-        there = f"{others[0]!r} is there too" if others else "fit those of a validation set"
+        others = [
+            c for c in map(str, frame) if "loss" in c.lower() and VALIDATION.search(c)
+        ]
+        there = (
+            f"{others[0]!r} is there too" if others else "fit those of a validation set"
+        )
         said.append(f"the column {loss!r} has training losses by its name; {there}.")
     for words in said:
         warnings.warn(f"{name}: {words}", TableWarning, stacklevel=3)
@@ -166,13 +172,17 @@ def _expressions(frame: pd.DataFrame, columns: Mapping[str, str]) -> dict[str, s
     return read_by
 
 
-def renamed(frame: pd.DataFrame, columns: Mapping[str, str], name: str = "table") -> pd.DataFrame:
+def renamed(
+    frame: pd.DataFrame, columns: Mapping[str, str], name: str = "table"
+) -> pd.DataFrame:
     """The frame with columns under the names used here; `columns` are those of `read_table`."""
     made: dict[str, Any] = {}
     for column, text in columns.items():
         try:
             made[column] = frame[text] if text in frame else _computed(frame, text)
-        except Exception as error:  # pandas raises many types, of its parser and of operations
+        except (
+            Exception
+        ) as error:  # pandas raises many types, of its parser and of operations
             raise TableError(
                 f"{name}: columns: {column!r} is neither a column nor an expression of columns: "
                 f"{text!r}; found: {', '.join(map(str, frame.columns))}. Write a name that is no "
@@ -190,7 +200,9 @@ def _computed(frame: pd.DataFrame, text: str) -> Any:
     try:
         return evaluated(frame, text)
     except TypeError:  # of numbers with leading zeros, which are text
-        digits = [c for c in frame if frame[c].astype("string").str.fullmatch(r"\d+").all()]
+        digits = [
+            c for c in frame if frame[c].astype("string").str.fullmatch(r"\d+").all()
+        ]
         return evaluated(frame.astype(dict.fromkeys(digits, float)), text)
 
 
@@ -252,7 +264,9 @@ def starting(table: LossTable, source: LossTable) -> LossTable:
         "start_loss": _losses_of_bases(own, own),
     }
     frame, baselines = (
-        rows.assign(**{name: label_texts(rows["base"]).map(own) for name, own in losses.items()})
+        rows.assign(
+            **{name: label_texts(rows["base"]).map(own) for name, own in losses.items()}
+        )
         for rows in (table.frame, table.baselines)
     )
     check_role_by_losses(frame, table.name)
@@ -273,7 +287,9 @@ def _losses_of_bases(part: LossTable, table: LossTable) -> pd.Series:
             f"{part.name}: give its rows a column 'base', and add rows with tokens = 0: the "
             "losses of the bases before adaptation."
         )
-    known = part.baselines.assign(base=label_texts(part.baselines["base"])).dropna(subset="base")
+    known = part.baselines.assign(base=label_texts(part.baselines["base"])).dropna(
+        subset="base"
+    )
     for rows in [rows for rows in (table.frame, table.baselines) if "base" in rows]:
         pairs = rows.assign(base=label_texts(rows["base"])).merge(known, on="base")
         for column in [c for c in ("params", "ptpp") if c in rows and c in known]:
@@ -324,22 +340,34 @@ def read_frame(path: str | Path) -> pd.DataFrame:
         separator = max(",;\t", key=text.lstrip().partition("\n")[0].count)
         lines, padded = _lines(text, separator)
         # "NA", "None" and "nan" are labels of runs, not missing values.
-        how: dict[str, Any] = {"sep": separator, "keep_default_na": False, "na_values": [""]}
+        how: dict[str, Any] = {
+            "sep": separator,
+            "keep_default_na": False,
+            "na_values": [""],
+        }
         frame: pd.DataFrame = pd.read_csv(io.StringIO(text), **how)
         # Whole numbers with leading zeros are labels: 001 is not 1.
-        if texts := [c for c in padded.intersection(frame) if is_numeric_dtype(frame[c])]:
-            frame = pd.read_csv(io.StringIO(text), **how, dtype=dict.fromkeys(texts, str))
+        if texts := [
+            c for c in padded.intersection(frame) if is_numeric_dtype(frame[c])
+        ]:
+            frame = pd.read_csv(
+                io.StringIO(text), **how, dtype=dict.fromkeys(texts, str)
+            )
     except ImportError as error:
         if path.suffix != ".xlsx":
             raise
-        raise TableError(f"{path}: Excel needs openpyxl: pip install openpyxl") from error
+        raise TableError(
+            f"{path}: Excel needs openpyxl: pip install openpyxl"
+        ) from error
     except UnicodeDecodeError as error:
         byte = f"byte {error.object[error.start]:#x} at {error.start}"
         raise TableError(
             f'{path}: not text in UTF-8 ({byte}); save it as UTF-8, in Excel as "CSV UTF-8".'
         ) from error
     except pd.errors.EmptyDataError as error:
-        raise TableError(f"{path}: the file is empty: it has no header and no rows.") from error
+        raise TableError(
+            f"{path}: the file is empty: it has no header and no rows."
+        ) from error
     except Exception as error:  # pandas, csv, gzip and openpyxl raise many types
         said = (str(error).strip() or repr(error)).splitlines()[0]
         raise TableError(f"{path}: not a readable table: {said}") from error
@@ -358,7 +386,9 @@ def _of_json_lines(text: str) -> pd.DataFrame:
             except json.JSONDecodeError as error:
                 raise ValueError(f"line {number} is not JSON: {error}") from error
             if not isinstance(row, dict):
-                raise ValueError(f'line {number} is not an object such as {{"params": 1e9}}.')
+                raise ValueError(
+                    f'line {number} is not an object such as {{"params": 1e9}}.'
+                )
             rows[number] = row
     return pd.DataFrame([*rows.values()], pd.Index(rows, name=LINE_COLUMN, dtype=int))
 
@@ -378,7 +408,11 @@ def _lines(text: str, separator: str) -> tuple[list[int], set[str]]:
     """
     if text.lstrip()[:1] in ("{", "["):
         raise ValueError("JSON, not CSV; write one object a line into a .jsonl file.")
-    records, lines, line = csv.reader(io.StringIO(text, newline=""), delimiter=separator), [], 1
+    records, lines, line = (
+        csv.reader(io.StringIO(text, newline=""), delimiter=separator),
+        [],
+        1,
+    )
     header: list[str] = []
     padded: set[str] = set()
     for record in records:
@@ -389,7 +423,9 @@ def _lines(text: str, separator: str) -> tuple[list[int], set[str]]:
                 "without commas, and text with commas in quotes."
             )
         cells = zip(header, record, strict=False)
-        padded |= {name for name, cell in cells if cell[:1] == "0" and cell[1:].isdigit()}
+        padded |= {
+            name for name, cell in cells if cell[:1] == "0" and cell[1:].isdigit()
+        }
         lines += [line] if record else []  # a blank line is no record
         line = records.line_num + 1
     return lines, padded
@@ -424,7 +460,9 @@ def read_rows(
     frame = asked(renamed(frame, columns, name), where, loss_unit, bytes_per_token)
     if "loss" not in frame:
         frame = of_role(rows_of(frame, name).frame, name, role)
-        return LossTable(in_nats(frame, name, loss_unit, bytes_per_token), name).query(where)
+        return LossTable(in_nats(frame, name, loss_unit, bytes_per_token), name).query(
+            where
+        )
     rows = _validated(
         frame,
         name,
@@ -500,7 +538,12 @@ def from_frame(
     [100000000.0, 1000000000.0]
     """
     return _validated(
-        frame, name, role=role, loss_unit=loss_unit, bytes_per_token=bytes_per_token, columns={}
+        frame,
+        name,
+        role=role,
+        loss_unit=loss_unit,
+        bytes_per_token=bytes_per_token,
+        columns={},
     )
 
 
@@ -533,7 +576,9 @@ def _validated(
         raise TableError(f"{name}: every row has tokens = 0; nothing to fit.")
     check_counts(frame, name, columns)
     check_losses(frame[~base], name, loss_unit)
-    return LossTable(frame[~base].reset_index(drop=True), name, frame[base].reset_index(drop=True))
+    return LossTable(
+        frame[~base].reset_index(drop=True), name, frame[base].reset_index(drop=True)
+    )
 
 
 def of_role(frame: pd.DataFrame, name: str, role: Role | None) -> pd.DataFrame:
@@ -543,7 +588,10 @@ def of_role(frame: pd.DataFrame, name: str, role: Role | None) -> pd.DataFrame:
         return frame
     if role not in ROLES:
         raise TableError(f"{name}: {unknown('role', role, ROLES)}")
-    if "role" in frame and (other := frame["role"].notna() & (frame["role"] != role)).any():
+    if (
+        "role" in frame
+        and (other := frame["role"].notna() & (frame["role"] != role)).any()
+    ):
         raise TableError(
             f"{name}: {argument('role', role)}, but the column 'role' says "
             f"{frame.loc[other, 'role'].iloc[0]!r} ({row_numbers(other)}); give rows of one role."

@@ -86,7 +86,9 @@ class LossTable(Rows):
     def __str__(self) -> str:
         """Number of rows, name, and the queries that selected the rows."""
         rows = f"{len(self)} row" + "s" * (len(self) != 1)
-        return f"{rows} of {self.name}" + (f" ({self.selection})" if self.selection else "")
+        return f"{rows} of {self.name}" + (
+            f" ({self.selection})" if self.selection else ""
+        )
 
     @property
     def loss(self) -> Floats:
@@ -97,7 +99,9 @@ class LossTable(Rows):
     def measured(self) -> pd.DataFrame:
         """The rows, which must have losses: a fit may be saved without."""
         if "loss" not in self.frame:
-            raise TableError(f"{self.name}: the fit was saved without its losses; this needs them.")
+            raise TableError(
+                f"{self.name}: the fit was saved without its losses; this needs them."
+            )
         return self.frame
 
     @property
@@ -149,7 +153,9 @@ class LossTable(Rows):
             return self
         selected = self.frame[chosen(self.frame, query, self.name)]
         if selected.empty:
-            raise TableError(f"{self.name}: no row satisfies {query!r} ({len(self)} rows).")
+            raise TableError(
+                f"{self.name}: no row satisfies {query!r} ({len(self)} rows)."
+            )
         # A query such as "tokens > 1e9" or "replay < 1" excludes the bases of the rows it selects.
         kept = chosen(self.baselines, query, self.name)
         if "base" in self.baselines:
@@ -169,7 +175,10 @@ class LossTable(Rows):
         return replace(selected, baselines=of_domains(self.baselines, selected.frame))
 
     def split(
-        self, train: str | None = None, test: str | None = None, anchors: str | None = None
+        self,
+        train: str | None = None,
+        test: str | None = None,
+        anchors: str | None = None,
     ) -> tuple["LossTable", "LossTable"]:
         """Split into training and test rows by pandas queries.
 
@@ -195,7 +204,10 @@ class LossTable(Rows):
             raise TableError(f"split needs a train or a test query, such as {example}.")
         given = {"train": train, "test": test, "anchors": anchors}
         queries = {part: query for part, query in given.items() if query is not None}
-        rows = {part: chosen(self.frame, query, self.name) for part, query in queries.items()}
+        rows = {
+            part: chosen(self.frame, query, self.name)
+            for part, query in queries.items()
+        }
         training = rows["train"] if train is not None else ~rows["test"]
         testing = rows["test"] if test is not None else ~rows["train"]
         if (both := training & testing).any():
@@ -209,10 +221,14 @@ class LossTable(Rows):
             train_text = _both(train_text, f"and anchors {anchors}")
         for part, inside in (("train", training), ("test", testing)):
             if not inside.any():
-                said = ", ".join(argument(name, query) for name, query in queries.items())
+                said = ", ".join(
+                    argument(name, query) for name, query in queries.items()
+                )
                 raise TableError(f"{self.name}: the {part} set is empty ({said}).")
         return (
-            replace(subset(self, training), selection=_both(self.selection, train_text)),
+            replace(
+                subset(self, training), selection=_both(self.selection, train_text)
+            ),
             replace(subset(self, testing), selection=_both(self.selection, test_text)),
         )
 
@@ -228,7 +244,9 @@ def require_table(table: object) -> None:
     if not isinstance(table, LossTable):
         kind, path = type(table).__name__, isinstance(table, str | Path)
         how = "bl.read_table(path)" if path else "bl.from_frame(frame)"
-        raise TableError(f"the losses are a {kind}, not a LossTable; make one by {how}.")
+        raise TableError(
+            f"the losses are a {kind}, not a LossTable; make one by {how}."
+        )
 
 
 def rows_of(
@@ -257,7 +275,9 @@ def rows_of(
     if not isinstance(rows, Rows):
         rows = Rows(canonical(rows, name, columns), name)
     elif not {*columns} <= {*rows.frame}:
-        raise TableError(f"{rows.name}: {missing_columns(rows.frame, columns, rows.name)}")
+        raise TableError(
+            f"{rows.name}: {missing_columns(rows.frame, columns, rows.name)}"
+        )
     if declared:
         return replace(rows, frame=numeric(rows.frame, declared, rows.name))
     return rows
@@ -292,7 +312,13 @@ def csv_text(frame: pd.DataFrame) -> str:
 
 def is_synthetic(table: Rows | pd.DataFrame | None) -> bool:
     """Whether a table holds simulated losses: a column `synthetic` with a True value."""
-    frame = table.frame if isinstance(table, Rows) else pd.DataFrame() if table is None else table
+    frame = (
+        table.frame
+        if isinstance(table, Rows)
+        else pd.DataFrame()
+        if table is None
+        else table
+    )
     return "synthetic" in frame and bool(frame["synthetic"].eq(True).any())
 
 
@@ -311,7 +337,9 @@ def grid(**covariates: float | str | Iterable[float | str]) -> pd.DataFrame:
     8
     """
     values = {
-        name: [value] if isinstance(value, str) or not isinstance(value, Iterable) else [*value]
+        name: [value]
+        if isinstance(value, str) or not isinstance(value, Iterable)
+        else [*value]
         for name, value in covariates.items()
     }
     frame = pd.DataFrame(product(*values.values()), columns=pd.Index(values))

@@ -77,14 +77,18 @@ def in_nats(
             "go together."
         )
     if bytes_per_token is not None and not 0 < bytes_per_token < math.inf:
-        raise TableError(f"{name}: bytes_per_token={bytes_per_token:g}: give a positive number.")
+        raise TableError(
+            f"{name}: bytes_per_token={bytes_per_token:g}: give a positive number."
+        )
     if unit in (None, "nats"):
         return frame
     columns = [c for c in ("loss", *BASE_LOSSES) if c in frame]
     losses = frame[columns].astype(float)
     if unit == "perplexity":
         for column in columns:
-            check_positive(losses, column, name, "perplexities are at least 1; drop failed runs")
+            check_positive(
+                losses, column, name, "perplexities are at least 1; drop failed runs"
+            )
         return frame.assign(**losses.apply(np.log))
     return frame.assign(**losses * (math.log(2) * (bytes_per_token or 1)))
 
@@ -113,12 +117,16 @@ def check_counts(rows: pd.DataFrame, name: str, columns: Mapping[str, str]) -> N
 
     `columns` are the expressions that columns were read by, with which the message corrects them.
     """
-    for column in rows.columns.intersection([c for c, unit in UNITS.items() if unit == COUNTS]):
+    for column in rows.columns.intersection(
+        [c for c, unit in UNITS.items() if unit == COUNTS]
+    ):
         values = rows.loc[rows[column] > 0, column]
         least, most = float(values.min()), float(values.max())
         is_most = f"{name}: the largest of column {column!r} is {most:g}"
         if most < LEAST_COUNT or (column == "params" and least < LEAST_PARAMS):
-            is_low = is_most if most < LEAST_COUNT else is_most + f", the least {least:g}"
+            is_low = (
+                is_most if most < LEAST_COUNT else is_most + f", the least {least:g}"
+            )
             factors = counts_of(rows) or {column: 1e9}
             meant = dict(columns)
             for count, factor in factors.items():
@@ -144,7 +152,9 @@ def counts_of(rows: pd.DataFrame) -> dict[str, float]:
     chosen: tuple[float, ...] = (1.0, 1.0)
     least = np.inf
     for factors in product(*units):
-        params, tokens = (rows[c].to_numpy() * f for c, f in zip(columns, factors, strict=True))
+        params, tokens = (
+            rows[c].to_numpy() * f for c, f in zip(columns, factors, strict=True)
+        )
         if min(params.max(), tokens.max()) < LEAST_COUNT or params.max() > MOST_PARAMS:
             continue
         level = abs(np.median(np.log(rows["loss"] / published_loss(params, tokens))))
@@ -168,7 +178,9 @@ def doubtful_scale(rows: pd.DataFrame) -> list[str]:
     """What the level of losses, and how they fall, say against the columns of a table of losses."""
     params, tokens = (rows[column].to_numpy(float) for column in ("params", "tokens"))
     if params.max() > MOST_PARAMS:
-        return [f"the largest model has {params.max():.3g} parameters; check the unit of 'params'."]
+        return [
+            f"the largest model has {params.max():.3g} parameters; check the unit of 'params'."
+        ]
     off, swapped = (
         np.log(rows["loss"].to_numpy() / published_loss(*pair))
         for pair in ((params, tokens), (tokens, params))
@@ -178,7 +190,9 @@ def doubtful_scale(rows: pd.DataFrame) -> list[str]:
     adapted = not {"replay", "base"}.isdisjoint(rows)
     # Losses that are larger still were read with a stated unit.
     if level > MOST_LEVEL and rows["loss"].max() <= MOST_LOSS:
-        units = " or ".join(argument("loss_unit", unit) for unit in ("bits", "perplexity"))
+        units = " or ".join(
+            argument("loss_unit", unit) for unit in ("bits", "perplexity")
+        )
         said.append(
             f"losses are {level:.2g} times those of Chinchilla's law for web text, in nats per "
             f"token; if they are in another unit, give {units}."
@@ -197,7 +211,10 @@ def doubtful_scale(rows: pd.DataFrame) -> list[str]:
             "they were millions that were taken for billions, or multiply tokens by the tokens of "
             "a step if they are steps."
         )
-    elif NO_LEVEL < level < (LEAST_ADAPTED if adapted else LEAST_LEVEL) and params.max() > TOY:
+    elif (
+        NO_LEVEL < level < (LEAST_ADAPTED if adapted else LEAST_LEVEL)
+        and params.max() > TOY
+    ):
         per_byte = argument("loss_unit", "bits-per-byte")
         said.append(
             f"losses are {level:.2g} times those of Chinchilla's law for web text, in nats per "
@@ -205,7 +222,10 @@ def doubtful_scale(rows: pd.DataFrame) -> list[str]:
             f"{argument('bytes_per_token', 4.4)}; if they are nats, of text that is as easy to "
             "predict or per byte, nothing is wrong."
         )
-    if "ptpp" in rows and (before := float((params * rows["ptpp"]).max())) > MOST_TOKENS:
+    if (
+        "ptpp" in rows
+        and (before := float((params * rows["ptpp"]).max())) > MOST_TOKENS
+    ):
         said.append(
             f"a base was pre-trained on {before:.2g} tokens, params times ptpp, more than any "
             "model was: check the units of both (ptpp is pre-training tokens / params)."
@@ -217,7 +237,10 @@ def bits_for_nats(losses: Floats, forecast: Floats) -> str:
     """Whether losses differ from their forecasts as bits do from nats, in words; or nothing."""
     ratios = np.log(losses / forecast)
     per_bit = -math.log(math.log(2))
-    for sign, words in ((1, "bits per token are of nats"), (-1, "nats per token are of bits")):
+    for sign, words in (
+        (1, "bits per token are of nats"),
+        (-1, "nats per token are of bits"),
+    ):
         if len(ratios) and (np.abs(ratios - sign * per_bit) < SAME_UNIT).all():
             bits = argument("loss_unit", "bits")
             which = "these losses" if sign == 1 else "the losses that were fitted"
@@ -251,8 +274,14 @@ def other_units(rows: pd.DataFrame, fitted: pd.DataFrame) -> Iterator[tuple[str,
         if not (below or most >= high * OTHER_UNIT**power):
             continue
         value = least if below else most
-        far = f"{low / value:.2g} times below" if below else f"{value / high:.2g} times above"
-        powers = [f**sign for f in (1e9, 1e6, 1e3, 1e12, 1e15, 1e18) for sign in (1, -1)]
+        far = (
+            f"{low / value:.2g} times below"
+            if below
+            else f"{value / high:.2g} times above"
+        )
+        powers = [
+            f**sign for f in (1e9, 1e6, 1e3, 1e12, 1e15, 1e18) for sign in (1, -1)
+        ]
         meant = [value * f for f in powers if low / 10 <= value * f <= high * 10]
         ask = f": {column} = {meant[0]:g}?" if meant else "."
         text = f"{column} = {value:g} is {far} the fitted rows; {UNITS[column]}{ask}"

@@ -45,7 +45,11 @@ NOT_THEIRS = {
 """Patterns of names that only look like these, such as tokens per second."""
 VALIDATION, TRAINING, STEPS = (
     re.compile(rf"(?:^|[^a-z])(?:{words})(?:[^a-z]|$)", re.IGNORECASE)
-    for words in ("val|valid|validation|eval|test|dev|held.?out", "train|training", "steps?")
+    for words in (
+        "val|valid|validation|eval|test|dev|held.?out",
+        "train|training",
+        "steps?",
+    )
 )
 """Words in names of columns: of validation losses, of training losses, and of steps."""
 SUFFIXES = {"K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
@@ -68,7 +72,10 @@ LINE_COLUMN = "line"
 _POSITIVE = {c: row.positive for c, row in TABLE.items() if row.positive}
 _POSITIVE["unique_tokens"] = "the distinct tokens of the new data"
 RANGES: dict[str, tuple[Callable[[pd.Series], pd.Series], str]] = {
-    **{c: (lambda x: x > 0, f"is not positive; give {what}") for c, what in _POSITIVE.items()},
+    **{
+        c: (lambda x: x > 0, f"is not positive; give {what}")
+        for c, what in _POSITIVE.items()
+    },
     "rate": (
         lambda x: pd.to_numeric(x, errors="coerce").between(0, np.inf, "neither"),
         "is not a positive number; leave it empty where a run is at its best rate",
@@ -108,7 +115,9 @@ def canonical(
         raise TableError(f"{name}: column {repeated[0]!r} is there twice; keep one.")
     if frame.empty:  # said first: a file without rows lacks columns as well
         header = ", ".join(map(str, frame.columns))
-        raise TableError(f"{name}: no rows" + (f" below the header {header!r}." if header else "."))
+        raise TableError(
+            f"{name}: no rows" + (f" below the header {header!r}." if header else ".")
+        )
     if lacking:
         raise TableError(f"{name}: {lacking}")
     base = pd.Series(False, frame.index)
@@ -116,12 +125,16 @@ def canonical(
         base = pd.to_numeric(frame["tokens"], errors="coerce") == 0
     for column in frame.columns:
         if column in COLUMNS:
-            frame[column] = _numbers(frame[column], name, base & (column in OF_ADAPTATION))
+            frame[column] = _numbers(
+                frame[column], name, base & (column in OF_ADAPTATION)
+            )
         else:
             frame[column] = typed(frame[column], name)
     for column in [c for c in RANGES if c in frame]:
         valid, what = RANGES[column]
-        absent = frame[column].isna() & (column == "rate" or base & (column in OF_ADAPTATION))
+        absent = frame[column].isna() & (
+            column == "rate" or base & (column in OF_ADAPTATION)
+        )
         refuse(~valid(frame[column]) & ~absent, frame[column], name, what)
     if "rate" in frame:
         frame["rate"] = pd.to_numeric(frame["rate"]).astype(float)
@@ -150,11 +163,15 @@ def missing_columns(
         words = "; ".join(filter(None, about))
         names.append(f"{column!r}" + (f" ({words})" if words else ""))
     several = len(lacking) > 1
-    text = f"column{'s' * several} {', '.join(names)} {'are' if several else 'is'} missing"
+    text = (
+        f"column{'s' * several} {', '.join(names)} {'are' if several else 'is'} missing"
+    )
     text += f"; found: {', '.join(columns)}."
     meant, remarks = likely_columns(frame, lacking, here)
     if name.startswith("--"):
-        options = ", ".join(f"{column} for {likely}" for column, likely in meant.items())
+        options = ", ".join(
+            f"{column} for {likely}" for column, likely in meant.items()
+        )
         return text + (f" Write {options}." if meant else "")
     if meant:
         text += f" Perhaps {argument('columns', meant)}."
@@ -186,23 +203,35 @@ def likely_columns(
                     "each a row of its own, with a column 'domain' (pandas.DataFrame.melt)."
                 )
             elif TRAINING.search(near[0]):
-                remarks.append("These are training losses by their name; laws are of validation.")
+                remarks.append(
+                    "These are training losses by their name; laws are of validation."
+                )
         near = near or get_close_matches(column, possible, n=1)
         if near:
             theirs = unused.pop(near[0])
             factor = factor_of_name(theirs, frame.iloc[:, columns.index(theirs)])
             scaled = column in ("params", "tokens") and factor > 1
-            meant[column] = quoted(theirs) + (f" * {exponent(factor)}" if scaled else "")
+            meant[column] = quoted(theirs) + (
+                f" * {exponent(factor)}" if scaled else ""
+            )
     rest = {*lacking} - {*meant}
     params = meant.get("params") or ("params" if "params" in here.values() else "")
     product = f"({params})" if "*" in params else params
-    flops = [quoted(c) for lower, c in unused.items() if "flop" in lower or "compute" in lower]
+    flops = [
+        quoted(c)
+        for lower, c in unused.items()
+        if "flop" in lower or "compute" in lower
+    ]
     if flops and "tokens" in rest and params:
         meant["tokens"] = f"{flops[0]} / 6 / {product}"
     steps = [quoted(c) for c in unused.values() if STEPS.search(c)]
     if steps and "tokens" in rest - {*meant}:
         remarks.append(f"Tokens are steps ({steps[0]}) times the tokens of a step.")
-    before = [quoted(c) for lower, c in unused.items() if re.search("pre.?train.*token", lower)]
+    before = [
+        quoted(c)
+        for lower, c in unused.items()
+        if re.search("pre.?train.*token", lower)
+    ]
     if before and "ptpp" in rest and params:
         meant["ptpp"] = f"{before[0]} / {product}"
     return meant, remarks
@@ -225,7 +254,10 @@ def factor_of_name(name: str, values: pd.Series | None = None) -> float:
         return 1.0
     word = next(text for text in unit.groups() if text)
     factor = SUFFIXES[word[0].upper()]
-    if values is not None and pd.to_numeric(values, errors="coerce").max() * factor > MOST_TOKENS:
+    if (
+        values is not None
+        and pd.to_numeric(values, errors="coerce").max() * factor > MOST_TOKENS
+    ):
         return 1.0
     return factor if values is None or is_numeric_dtype(values) else 1.0
 
@@ -301,10 +333,14 @@ def without_number(column: pd.Series) -> pd.Series:
     Such as NaN in exports of logs. In columns of labels these are labels.
     """
     texts = column.astype("string").str.strip().str.lower()
-    return column.isna() | texts.isin(["nan", "na", "n/a", "none", "null", ""]).fillna(False)
+    return column.isna() | texts.isin(["nan", "na", "n/a", "none", "null", ""]).fillna(
+        False
+    )
 
 
-def numeric(frame: pd.DataFrame, declared: Mapping[str, Covariate], name: str) -> pd.DataFrame:
+def numeric(
+    frame: pd.DataFrame, declared: Mapping[str, Covariate], name: str
+) -> pd.DataFrame:
     """The frame with the covariates that a law declares as numbers in their range."""
     for column in [c for c in declared if c in frame]:
         values = pd.to_numeric(frame[column], errors="coerce").astype(float)
@@ -326,7 +362,9 @@ def _as_in_csv(column: pd.Series, name: str) -> pd.Series:
     if kind in ("integer", "floating", "mixed-integer-float", "decimal"):
         whole_numbers = kind == "integer" and not missing.any()
         with suppress(OverflowError):  # of integers beyond 64 bits, which become text
-            return values.where(~missing, np.nan).astype(np.int64 if whole_numbers else float)
+            return values.where(~missing, np.nan).astype(
+                np.int64 if whole_numbers else float
+            )
     if kind == "mixed":  # such as lists, of which CSV has the text
         values = values.map(lambda value: str(value) if is_list_like(value) else value)
     if kind not in ("string", "boolean", "empty"):
@@ -352,7 +390,9 @@ def label_texts(labels: pd.Series) -> pd.Series:
         else:
             texts.append(str(label))
     # The code of a missing label is -1: the last text.
-    return pd.Series(np.array([*texts, None], object)[codes], index=labels.index, dtype=object)
+    return pd.Series(
+        np.array([*texts, None], object)[codes], index=labels.index, dtype=object
+    )
 
 
 def whole(params: Floats) -> Floats:
@@ -369,7 +409,9 @@ def refuse(bad: pd.Series, column: pd.Series, name: str, what: str) -> None:
     if bad.any():
         values = column[bad].iloc[:5]
         seen = "" if values.isna().all() else f": {', '.join(map(str, values))}"
-        raise TableError(f"{name}: column {str(column.name)!r} {what} ({row_numbers(bad)}{seen}).")
+        raise TableError(
+            f"{name}: column {str(column.name)!r} {what} ({row_numbers(bad)}{seen})."
+        )
 
 
 def row_numbers(mask: pd.Series) -> str:

@@ -31,15 +31,44 @@ REPEATED = 40  # characters from which a line seen before in its language is dro
 CODE = {"python"}  # domains whose indentation is kept
 
 _HIDDEN = re.compile(r"<(head|script|style|header|nav|footer)\b.*?</\1>", re.S | re.I)
-_BREAK = re.compile(r"<(/?(p|div|h\d|li|tr|dt|dd|pre|table|ul|ol|section)\b[^>]*|br\s*/?)>", re.I)
+_BREAK = re.compile(
+    r"<(/?(p|div|h\d|li|tr|dt|dd|pre|table|ul|ol|section)\b[^>]*|br\s*/?)>", re.I
+)
 _TAG = re.compile(r"<[^>]*>")
 _ROFF_ESCAPE = re.compile(r"\\(f\(..|f\[[^]]*\]|f.|s[+-]?\d|[&|^/,%:)]|m\[[^]]*\])")
-_ROFF_CHARACTER = {r"\-": "-", r"\ ": " ", r"\~": " ", r"\e": "\\", r"\(aq": "'", r"\(dq": '"'}
-_ROFF_CHARACTER |= {r"\(bu": "*", r"\(co": "©", r"\(lq": "“", r"\(rq": "”", r"\(em": "—"}
-_ROFF_CHARACTER |= {r"\(en": "–", r"\(ha": "^", r"\(ti": "~", r"\(ga": "`", r"\(rs": "\\"}
-_ROFF_CHARACTER |= {r"\(cq": "’", r"\(oq": "‘", r"\(mi": "-", r"\(Fo": "«", r"\(Fc": "»"}
+_ROFF_CHARACTER = {
+    r"\-": "-",
+    r"\ ": " ",
+    r"\~": " ",
+    r"\e": "\\",
+    r"\(aq": "'",
+    r"\(dq": '"',
+}
+_ROFF_CHARACTER |= {
+    r"\(bu": "*",
+    r"\(co": "©",
+    r"\(lq": "“",
+    r"\(rq": "”",
+    r"\(em": "—",
+}
+_ROFF_CHARACTER |= {
+    r"\(en": "–",
+    r"\(ha": "^",
+    r"\(ti": "~",
+    r"\(ga": "`",
+    r"\(rs": "\\",
+}
+_ROFF_CHARACTER |= {
+    r"\(cq": "’",
+    r"\(oq": "‘",
+    r"\(mi": "-",
+    r"\(Fo": "«",
+    r"\(Fc": "»",
+}
 _NOT_CODE = re.compile(r"/(tests?|encodings|pydoc_data|locale)/|/test_[^/]*$")
-_ROFF_PLAIN = re.compile(r"\.\s*(SH|SS|B|I|BR|RB|BI|IB|IR|RI|SM|SB|IP|TP|UR|MT)\b\s*(.*)")
+_ROFF_PLAIN = re.compile(
+    r"\.\s*(SH|SS|B|I|BR|RB|BI|IB|IR|RI|SM|SB|IP|TP|UR|MT)\b\s*(.*)"
+)
 
 
 def from_html(page: str) -> str:
@@ -71,7 +100,9 @@ def from_roff(page: str) -> str:
 
 def documents(tree: Path) -> Iterator[str]:
     """Text of every document below an unpacked package, each document in one format only."""
-    for path in sorted(p for p in tree.rglob("*") if p.is_file() and not p.is_symlink()):
+    for path in sorted(
+        p for p in tree.rglob("*") if p.is_file() and not p.is_symlink()
+    ):
         where = path.as_posix()
         if "/_sources/" in where or "/usr/share/pod" in where or "RelNotes" in where:
             continue
@@ -85,7 +116,9 @@ def documents(tree: Path) -> Iterator[str]:
 
 def modules(tree: Path) -> Iterator[str]:
     """Text of every Python module below an unpacked package; no tests, no tables of data."""
-    for path in sorted(p for p in tree.rglob("*.py") if p.is_file() and not p.is_symlink()):
+    for path in sorted(
+        p for p in tree.rglob("*.py") if p.is_file() and not p.is_symlink()
+    ):
         if not _NOT_CODE.search(path.as_posix()):
             yield path.read_text(errors="ignore")
 
@@ -141,11 +174,16 @@ def prepare(work: Path, domains: tuple[str, ...]) -> Path:
             subprocess.run(unpack, check=True)  # noqa: S603
             manifest["packages"].append(deb.stem.replace("%3a", ":"))
         read = modules if domain in CODE else documents
-        texts = (text for deb in sorted(debs.glob("*.deb")) for text in read(debs / deb.stem))
+        texts = (
+            text for deb in sorted(debs.glob("*.deb")) for text in read(debs / deb.stem)
+        )
         for name, data in split(texts, domain in CODE).items():
             (folder / f"{domain}.{name}.bin").write_bytes(data)
             digest = hashlib.sha256(data).hexdigest()
-            manifest["files"][f"{domain}.{name}"] = {"bytes": len(data), "sha256": digest}
+            manifest["files"][f"{domain}.{name}"] = {
+                "bytes": len(data),
+                "sha256": digest,
+            }
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
     return folder
 

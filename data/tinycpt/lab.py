@@ -26,7 +26,10 @@ class Recipe:
     context: int = 64
     batch: int = 8  # windows a step
     windows: int = 768  # held-out windows a language
-    warmup: tuple[float, float] = (1.0, 0.25)  # pre-training, adaptation; bytes a parameter
+    warmup: tuple[float, float] = (
+        1.0,
+        0.25,
+    )  # pre-training, adaptation; bytes a parameter
     decay: float = 0.15  # share of a budget over which the rate falls to 0
 
     @property
@@ -62,7 +65,9 @@ class Recipe:
         """(atpp, annealed) that a unit measures."""
         if unit.replay is None:
             return [("0", "True")]
-        return [(f"{a:g}", str(annealed)) for a in self.atpps for annealed in (True, False)]
+        return [
+            (f"{a:g}", str(annealed)) for a in self.atpps for annealed in (True, False)
+        ]
 
 
 RECIPES = {
@@ -85,7 +90,9 @@ RECIPES = {
 }
 RECIPES["tinycode"] = replace(RECIPES["tinycpt"], target="python")
 _sizes = {n: replace(RECIPES["tinycpt"].sizes[n], seeds=(7,)) for n in ("82k", "147k")}
-_sizes["252k"] = Size(96, 8, 1.9e-3, seeds=(7,))  # the rates of the others fall as N^-0.48
+_sizes["252k"] = Size(
+    96, 8, 1.9e-3, seeds=(7,)
+)  # the rates of the others fall as N^-0.48
 RECIPES["loop"] = replace(RECIPES["tinycpt"], sizes=_sizes)  # see loop.py
 RECIPES["tiny-python"] = replace(RECIPES["tiny"], target="python")
 
@@ -148,8 +155,12 @@ class Lab:
         self.recipe, self.work = recipe, work
         self.text = text or work / "corpus"
         self.ledger = Ledger(work / "rows.csv", recipe.domains)
-        self.corpus = [corpus.load(self.text, domain, "train") for domain in recipe.domains]
-        self.windows = held_out(self.text, recipe.domains, recipe.context, recipe.windows)
+        self.corpus = [
+            corpus.load(self.text, domain, "train") for domain in recipe.domains
+        ]
+        self.windows = held_out(
+            self.text, recipe.domains, recipe.context, recipe.windows
+        )
 
     def needs(self, unit: Unit) -> Path | None:
         """Checkpoint that must exist before a unit can start."""
@@ -183,9 +194,13 @@ class Lab:
 
     def _measured(self, base: Unit) -> bool:
         """Whether every run of a base's size and seed is in the ledger: no base is needed then."""
-        like = [u for u in self.recipe.units() if (u.size, u.seed) == (base.size, base.seed)]
+        like = [
+            u for u in self.recipe.units() if (u.size, u.seed) == (base.size, base.seed)
+        ]
         bases = bool(like) and all(self.ledger.done(unit.base) for unit in like)
-        return bases and all(self.finished(unit) for unit in like if unit.replay is not None)
+        return bases and all(
+            self.finished(unit) for unit in like if unit.replay is not None
+        )
 
     def cost(self, unit: Unit) -> float:
         """Rough time of a unit, in arbitrary units: bytes x (parameters + overhead)."""
@@ -198,14 +213,25 @@ class Lab:
         params = recipe.params(unit.size)
         return budget * params * (params + 56_000)
 
-    def record(self, unit: Unit, atpp: float, annealed: bool, model: GPT) -> dict[str, float]:
+    def record(
+        self, unit: Unit, atpp: float, annealed: bool, model: GPT
+    ) -> dict[str, float]:
         """Evaluate a model and write the line."""
         recipe = self.recipe
         loss = losses(model, self.windows)
         params, step = recipe.params(unit.size), recipe.steps(unit.size, atpp)
         tokens = step * recipe.batch * recipe.context
         replay = 1.0 if unit.replay is None else unit.replay
-        cells = (unit.name, unit.base, unit.seed, params, tokens, replay, unit.ptpp, f"{atpp:g}")
+        cells = (
+            unit.name,
+            unit.base,
+            unit.seed,
+            params,
+            tokens,
+            replay,
+            unit.ptpp,
+            f"{atpp:g}",
+        )
         self.ledger.add(*cells, annealed, *(f"{loss[d]:.5f}" for d in recipe.domains))
         return loss
 
@@ -250,7 +276,9 @@ class Lab:
     def base(self, unit: Unit) -> GPT:
         """Pre-trained model that a run starts from."""
         model = GPT(self.recipe.sizes[unit.size], self.recipe.context)
-        model.load_state_dict(torch.load(self.weights(unit), map_location=DEVICE)["model"])
+        model.load_state_dict(
+            torch.load(self.weights(unit), map_location=DEVICE)["model"]
+        )
         return model.to(DEVICE)
 
     def start(self, unit: Unit) -> Run:
@@ -275,9 +303,13 @@ class Lab:
 
     def bases(self, last: Unit) -> list[Unit]:
         """Bases of a size and seed up to a stage; each goes on from the one before."""
-        return [Unit(last.size, last.seed, p) for p in self.recipe.stages if p <= last.ptpp]
+        return [
+            Unit(last.size, last.seed, p) for p in self.recipe.stages if p <= last.ptpp
+        ]
 
-    def annealed(self, unit: Unit, atpps: Iterable[float]) -> Iterator[tuple[float, GPT]]:
+    def annealed(
+        self, unit: Unit, atpps: Iterable[float]
+    ) -> Iterator[tuple[float, GPT]]:
         """Annealed models of one trajectory at any budgets; its base is made if need be."""
         for base in self.bases(unit):
             self.do(base)

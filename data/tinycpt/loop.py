@@ -23,7 +23,9 @@ from lab import RECIPES, Lab, Unit
 from train import losses
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-PLANS, BASES, RUNS = (FOLDER / f"closed_loop_{name}.csv" for name in ("plans", "bases", "runs"))
+PLANS, BASES, RUNS = (
+    FOLDER / f"closed_loop_{name}.csv" for name in ("plans", "bases", "runs")
+)
 TARGETS = ("french", "python")
 PLANNED = ("147k-p124-s7", "82k-p279-s7", "252k-p62-s7", "147k-p279-s7")
 ORDERS = (1, 2, 3)
@@ -57,8 +59,19 @@ def train_bases(labs: dict[str, Lab]) -> None:
         found: dict[str, float] = {}
         for each in labs.values():
             found |= losses(each.base(unit), each.windows)
-        row = {"run": name, "base": name, "seed": unit.seed, "params": lab.recipe.params(unit.size)}
-        row |= {"tokens": 0, "replay": 1.0, "ptpp": unit.ptpp, "atpp": 0, "annealed": True}
+        row = {
+            "run": name,
+            "base": name,
+            "seed": unit.seed,
+            "params": lab.recipe.params(unit.size),
+        }
+        row |= {
+            "tokens": 0,
+            "replay": 1.0,
+            "ptpp": unit.ptpp,
+            "atpp": 0,
+            "annealed": True,
+        }
         rows.append(row | {domain: round(loss, 5) for domain, loss in found.items()})
         print(*rows[-1].values(), flush=True)
         pd.DataFrame(rows).to_csv(BASES, index=False)
@@ -72,9 +85,13 @@ def train(lab: Lab, unit: Unit, atpps: list[float]) -> None:
         return
     rows = []
     for atpp, model in lab.annealed(unit, atpps):
-        tokens = lab.recipe.steps(unit.size, atpp) * lab.recipe.batch * lab.recipe.context
+        tokens = (
+            lab.recipe.steps(unit.size, atpp) * lab.recipe.batch * lab.recipe.context
+        )
         found = losses(model, lab.windows)
-        rows.append([*key, atpp, tokens, *(round(found[d], 5) for d in lab.recipe.domains)])
+        rows.append(
+            [*key, atpp, tokens, *(round(found[d], 5) for d in lab.recipe.domains)]
+        )
     print(*key, *rows[-1][4:], flush=True)
     new = pd.DataFrame(rows, columns=COLUMNS)
     (pd.concat([done, new]) if len(done) else new).to_csv(RUNS, index=False)
@@ -89,17 +106,25 @@ def train_plans(labs: dict[str, Lab], beside: bool) -> None:
             for order in ORDERS[:1] if beside else ORDERS:
                 replay = round(plan.replay + change, 5)
                 unit = replace(unit_of(plan.base), replay=replay, order=order)
-                atpps = [round(f * plan.atpp, 5) for f in (WIDER if beside else FRACTIONS)]
+                atpps = [
+                    round(f * plan.atpp, 5) for f in (WIDER if beside else FRACTIONS)
+                ]
                 train(labs[plan.target], unit, atpps)
 
 
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--work", type=Path, required=True, help="folder of text and weights")
-    parser.add_argument("--corpus", type=Path, help="text made elsewhere; none is downloaded")
+    parser.add_argument(
+        "--work", type=Path, required=True, help="folder of text and weights"
+    )
+    parser.add_argument(
+        "--corpus", type=Path, help="text made elsewhere; none is downloaded"
+    )
     parser.add_argument("command", choices=("bases", "runs"))
-    parser.add_argument("--beside", action="store_true", help="replay ratios beside the plans'")
+    parser.add_argument(
+        "--beside", action="store_true", help="replay ratios beside the plans'"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     options.work.mkdir(parents=True, exist_ok=True)

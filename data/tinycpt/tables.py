@@ -8,9 +8,25 @@ import numpy as np
 import pandas as pd
 from lab import Recipe
 
-COLUMNS = ["run", "base", "seed", "domain", "params", "tokens", "replay", "ptpp", "loss"]
+COLUMNS = [
+    "run",
+    "base",
+    "seed",
+    "domain",
+    "params",
+    "tokens",
+    "replay",
+    "ptpp",
+    "loss",
+]
 COLUMNS += ["annealed", "atpp", "role"]
-POINT = ["params", "ptpp", "replay", "atpp", "annealed"]  # what two seeds have in common
+POINT = [
+    "params",
+    "ptpp",
+    "replay",
+    "atpp",
+    "annealed",
+]  # what two seeds have in common
 
 
 def assemble(ledger: Path, out: Path, domains: tuple[str, ...]) -> None:
@@ -44,7 +60,9 @@ def missing(ledger: Path, recipe: Recipe) -> pd.DataFrame:
         ],
         columns=["size", "seed", "ptpp", "missing"],
     )
-    counts = points.groupby(["size", "seed", "ptpp"], sort=False).missing.agg(["sum", "count"])
+    counts = points.groupby(["size", "seed", "ptpp"], sort=False).missing.agg(
+        ["sum", "count"]
+    )
     counts.columns = ["missing", "of"]
     return counts[counts.missing > 0]
 
@@ -68,14 +86,23 @@ def noise(table: pd.DataFrame) -> pd.DataFrame:
         trajectory; ``point``, what differs from point to point along it.
     """
     adapted = table[table.annealed & (table.atpp > 0) & (table.replay < 1)]
-    wide = np.log(adapted.pivot_table(index=["domain", *POINT], columns="seed", values="loss"))
+    wide = np.log(
+        adapted.pivot_table(index=["domain", *POINT], columns="seed", values="loss")
+    )
     wide = wide.reindex(columns=[0, 1])
-    gap = 100 * (wide[1] - wide[0]).dropna() / np.sqrt(2)  # sd of one loss, not of a difference
+    gap = (
+        100 * (wide[1] - wide[0]).dropna() / np.sqrt(2)
+    )  # sd of one loss, not of a difference
     parts = {}
     for key, of_size in gap.groupby(["domain", "params"]):
         base = of_size.groupby("ptpp").transform("mean")
         run = of_size.groupby(["ptpp", "replay"]).transform("mean") - base
-        found = {"one run": of_size, "base": base, "run": run, "point": of_size - base - run}
+        found = {
+            "one run": of_size,
+            "base": base,
+            "run": run,
+            "point": of_size - base - run,
+        }
         parts[key] = {name: np.sqrt((part**2).mean()) for name, part in found.items()}
     return pd.DataFrame(parts).T.rename_axis(["domain", "params"]).round(2)
 
@@ -98,7 +125,11 @@ def shapes(table: pd.DataFrame) -> pd.DataFrame:
         rows = rows.sort_values("atpp")
         change = 100 * (rows.loss / start[domain, base] - 1)
         late = rows[rows.atpp >= 2]
-        slope = -np.polyfit(np.log(late.tokens), np.log(late.loss), 1)[0] if len(late) > 1 else None
+        slope = (
+            -np.polyfit(np.log(late.tokens), np.log(late.loss), 1)[0]
+            if len(late) > 1
+            else None
+        )
         found.append(
             {
                 **{name: rows[name].iloc[0] for name in ("domain", "ptpp", "replay")},
@@ -129,8 +160,14 @@ def plot(table: pd.DataFrame, out: Path) -> None:
         if rows.empty:
             continue
         replays = sorted(rows.replay.unique())
-        colours = dict(zip(stages, plt.cm.viridis(np.linspace(0, 0.9, len(stages))), strict=True))
-        shape = {"figsize": (10, 2 * len(sizes) + 0.8), "squeeze": False, "layout": "constrained"}
+        colours = dict(
+            zip(stages, plt.cm.viridis(np.linspace(0, 0.9, len(stages))), strict=True)
+        )
+        shape = {
+            "figsize": (10, 2 * len(sizes) + 0.8),
+            "squeeze": False,
+            "layout": "constrained",
+        }
         figure, axes = plt.subplots(len(sizes), len(replays), sharex=True, **shape)
         ticks = [tick for tick in (0.5, 1, 2, 4, 8, 20) if tick <= rows.atpp.max()]
         for (i, j), axis in np.ndenumerate(axes):
@@ -138,34 +175,58 @@ def plot(table: pd.DataFrame, out: Path) -> None:
             scale = here[(here.replay == 1) == control].loss  # the control has its own
             if scale.empty:  # not measured yet
                 continue
-            here, start = here[here.replay == replays[j]], bases[bases.params == sizes[i]]
+            here, start = (
+                here[here.replay == replays[j]],
+                bases[bases.params == sizes[i]],
+            )
             for (ptpp, seed), run in here.groupby(["ptpp", "seed"]):
                 run = run.sort_values("atpp")
                 style = {"color": colours[ptpp], "lw": 1.2 if seed == 0 else 0.5}
-                axis.plot(run.atpp, run.loss, marker="o" if seed == 0 else "", ms=2.5, **style)
+                axis.plot(
+                    run.atpp, run.loss, marker="o" if seed == 0 else "", ms=2.5, **style
+                )
             shown = scale
             if start.loss.max() > scale.max() + 0.3 * (scale.max() - scale.min()):
                 text = f"ATPP 0: {start.loss.min():.2f} to {start.loss.max():.2f}"
-                axis.text(0.97, 0.95, text, transform=axis.transAxes, ha="right", va="top", size=8)
+                axis.text(
+                    0.97,
+                    0.95,
+                    text,
+                    transform=axis.transAxes,
+                    ha="right",
+                    va="top",
+                    size=8,
+                )
             else:
                 shown = pd.concat([scale, start.loss])
                 for base in start.itertuples():
-                    style = {"color": colours[base.ptpp], "lw": 1.2 if base.seed == 0 else 0.5}
+                    style = {
+                        "color": colours[base.ptpp],
+                        "lw": 1.2 if base.seed == 0 else 0.5,
+                    }
                     axis.plot([0.19, 0.26], [base.loss, base.loss], **style)
             margin = 0.06 * (shown.max() - shown.min())
             axis.set(ylim=(shown.min() - margin, shown.max() + margin))
-            axis.set(xscale="log", xticks=[0.22, *ticks], xlim=(0.16, 1.2 * rows.atpp.max()))
+            axis.set(
+                xscale="log", xticks=[0.22, *ticks], xlim=(0.16, 1.2 * rows.atpp.max())
+            )
             axis.set_xticklabels(["0", *(f"{tick:g}" for tick in ticks)])
             axis.tick_params("x", which="minor", length=0)
             axis.tick_params(labelsize=8, labelleft=j == 0 or control)
             axis.grid(alpha=0.25)
             if i == 0:
-                axis.set_title(f"replay {replays[j]:g}" + ", own scale" * control, fontsize=10)
+                axis.set_title(
+                    f"replay {replays[j]:g}" + ", own scale" * control, fontsize=10
+                )
             if j == 0:
                 axis.set_ylabel(f"{sizes[i]:,} parameters", fontsize=9)
-        lines = [plt.Line2D([], [], color=colours[ptpp], marker="o", ms=3) for ptpp in stages]
+        lines = [
+            plt.Line2D([], [], color=colours[ptpp], marker="o", ms=3) for ptpp in stages
+        ]
         names = [f"PTPP {ptpp}" for ptpp in stages]
-        figure.legend(lines, names, loc="outside upper center", ncols=len(stages), frameon=False)
+        figure.legend(
+            lines, names, loc="outside upper center", ncols=len(stages), frameon=False
+        )
         figure.supxlabel("adaptation bytes per parameter (ATPP)", fontsize=10)
         figure.supylabel(f"held-out {domain.title()} loss, nats per byte", fontsize=10)
         figure.savefig(path := out / f"{domain}.png", dpi=90)

@@ -63,11 +63,17 @@ def alone(here: Lab) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise SystemExit(f"another process is at work in {here.work}") from None
-        sizes = {name: replace(size, seeds=()) for name, size in here.recipe.sizes.items()}
+        sizes = {
+            name: replace(size, seeds=()) for name, size in here.recipe.sizes.items()
+        }
         recipe = json.dumps(asdict(replace(here.recipe, sizes=sizes)), indent=1)
-        stamp = here.work / "recipe.json"  # without seeds: more of them may be added any time
+        stamp = (
+            here.work / "recipe.json"
+        )  # without seeds: more of them may be added any time
         if stamp.exists() and stamp.read_text() != recipe:
-            raise SystemExit(f"{stamp} differs from this script's recipe: choose another --work")
+            raise SystemExit(
+                f"{stamp} differs from this script's recipe: choose another --work"
+            )
         stamp.write_text(recipe)
         here.ledger.mend()
         yield
@@ -104,21 +110,39 @@ def measure(where: Where, jobs: int) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--work", type=Path, help="default: a folder of the recipe in ~/.cache")
-    parser.add_argument("--corpus", type=Path, help="text made elsewhere; none is downloaded")
-    parser.add_argument("--recipe", choices=RECIPES, default="tinycpt", help="which table")
+    parser.add_argument(
+        "--work", type=Path, help="default: a folder of the recipe in ~/.cache"
+    )
+    parser.add_argument(
+        "--corpus", type=Path, help="text made elsewhere; none is downloaded"
+    )
+    parser.add_argument(
+        "--recipe", choices=RECIPES, default="tinycpt", help="which table"
+    )
     commands = parser.add_subparsers(dest="command", required=True)
-    sub = commands.add_parser("measure", help="train and measure whatever is not measured yet")
-    sub.add_argument("--jobs", type=int, default=2, help="processes, one thread each (default 2)")
-    sub = commands.add_parser("train", help="one run at any budget and replay; prints its losses")
+    sub = commands.add_parser(
+        "measure", help="train and measure whatever is not measured yet"
+    )
+    sub.add_argument(
+        "--jobs", type=int, default=2, help="processes, one thread each (default 2)"
+    )
+    sub = commands.add_parser(
+        "train", help="one run at any budget and replay; prints its losses"
+    )
     sub.add_argument("--size", required=True)
     sub.add_argument("--ptpp", type=int, required=True)
     sub.add_argument("--atpp", type=float, required=True)
     sub.add_argument("--replay", type=float, required=True)
     sub.add_argument("--seed", type=int, default=0)
-    sub = commands.add_parser("tables", help="write the CSV files and plots from what is measured")
-    sub.add_argument("--out", type=Path, help="default: the recipe's folder beside this one")
-    sub = commands.add_parser("summary", help="noise from repeated seeds, and where losses turn")
+    sub = commands.add_parser(
+        "tables", help="write the CSV files and plots from what is measured"
+    )
+    sub.add_argument(
+        "--out", type=Path, help="default: the recipe's folder beside this one"
+    )
+    sub = commands.add_parser(
+        "summary", help="noise from repeated seeds, and where losses turn"
+    )
     sub.add_argument("--out", type=Path, help="folder that holds the CSV files")
     options = parser.parse_args(arguments)
     recipe = RECIPES[options.recipe]
@@ -126,9 +150,14 @@ def main(arguments: list[str] | None = None) -> None:
     if options.command == "train":
         for name, known in (("size", recipe.sizes), ("ptpp", recipe.stages)):
             if (given := getattr(options, name)) not in known:
-                parser.error(f"--{name} {given}: choose from {', '.join(map(str, known))}")
+                parser.error(
+                    f"--{name} {given}: choose from {', '.join(map(str, known))}"
+                )
     if options.command in ("tables", "summary"):
-        out, ledger = options.out or HERE.parent / options.recipe, options.work / "rows.csv"
+        out, ledger = (
+            options.out or HERE.parent / options.recipe,
+            options.work / "rows.csv",
+        )
         if options.command == "tables":
             tables.assemble(ledger, out, recipe.domains)
             if len(missing := tables.missing(ledger, recipe)):

@@ -35,7 +35,10 @@ class Block(nn.Module):
         super().__init__()
         width = size.width
         self.heads = size.heads
-        self.norm1, self.norm2 = nn.LayerNorm(width, bias=False), nn.LayerNorm(width, bias=False)
+        self.norm1, self.norm2 = (
+            nn.LayerNorm(width, bias=False),
+            nn.LayerNorm(width, bias=False),
+        )
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.out = nn.Linear(width, width, bias=False)
         self.up = nn.Linear(width, 4 * width, bias=False)
@@ -44,8 +47,12 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, time, width) to the same shape."""
         batch, time, width = x.shape
-        qkv = self.qkv(self.norm1(x)).view(batch, time, 3, self.heads, width // self.heads)
-        mixed = functional.scaled_dot_product_attention(*qkv.permute(2, 0, 3, 1, 4), is_causal=True)
+        qkv = self.qkv(self.norm1(x)).view(
+            batch, time, 3, self.heads, width // self.heads
+        )
+        mixed = functional.scaled_dot_product_attention(
+            *qkv.permute(2, 0, 3, 1, 4), is_causal=True
+        )
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, time, width))
         return x + self.down(functional.gelu(self.up(self.norm2(x))))
 
@@ -70,7 +77,9 @@ class GPT(nn.Module):
             if weight.ndim == 2:  # residual writers smaller, as in GPT-2
                 writer = name.endswith(("out.weight", "down.weight"))
                 spread = (3 * size.width) ** -0.5
-                nn.init.normal_(weight, std=spread / math.sqrt(2 * size.layers) ** writer)
+                nn.init.normal_(
+                    weight, std=spread / math.sqrt(2 * size.layers) ** writer
+                )
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of the next byte."""
@@ -95,7 +104,12 @@ class Stream:
     """
 
     def __init__(
-        self, text: list[np.ndarray], replay: float, key: tuple[int, ...], context: int, batch: int
+        self,
+        text: list[np.ndarray],
+        replay: float,
+        key: tuple[int, ...],
+        context: int,
+        batch: int,
     ) -> None:
         self.text, self.replay, self.key = text, replay, key
         self.context, self.batch = context, batch
@@ -123,8 +137,15 @@ class Stream:
 class Run:
     """A model in training: weights, optimiser, steps done."""
 
-    def __init__(self, model: GPT, stream: Stream, rate: Callable[[int], float]) -> None:
-        self.model, self.stream, self.rate, self.step = model.to(DEVICE), stream, rate, 0
+    def __init__(
+        self, model: GPT, stream: Stream, rate: Callable[[int], float]
+    ) -> None:
+        self.model, self.stream, self.rate, self.step = (
+            model.to(DEVICE),
+            stream,
+            rate,
+            0,
+        )
         self.adam = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), fused=True)
 
     def advance(self, step: int, decay_from: int | None = None) -> None:
@@ -188,6 +209,8 @@ def losses(model: GPT, windows: dict[str, Tensor]) -> dict[str, float]:
     """Held-out loss of each language in nats per byte."""
     model.eval()
     return {
-        domain: float(np.mean([model.loss(part).item() for part in rows.chunk(len(rows) // 64)]))
+        domain: float(
+            np.mean([model.loss(part).item() for part in rows.chunk(len(rows) // 64)])
+        )
         for domain, rows in windows.items()
     }

@@ -61,12 +61,16 @@ API = {
 
 def module_files() -> dict[str, Path]:
     """Every module by its dotted name; a module comes after those that it imports."""
-    files = {dotted(path): path for path in PACKAGE.rglob("*.py") if path.stem != "__main__"}
+    files = {
+        dotted(path): path for path in PACKAGE.rglob("*.py") if path.stem != "__main__"
+    }
     above = {module: imports(path, files) - {module} for module, path in files.items()}
     depth: dict[str, int] = {}
     for module in TopologicalSorter(above).static_order():
         depth[module] = 1 + max((depth[other] for other in above[module]), default=0)
-    return {module: files[module] for module in sorted(files, key=lambda m: (depth[m], m))}
+    return {
+        module: files[module] for module in sorted(files, key=lambda m: (depth[m], m))
+    }
 
 
 def dotted(path: Path) -> str:
@@ -106,8 +110,15 @@ def modules(package: str) -> None:
     files, full = module_files(), f"bayeslaw.{package}"
     if full not in files:
         raise ValueError(f"no package {full}")
-    own = {m.rpartition(".")[2]: path for m, path in files.items() if m.rpartition(".")[0] == full}
-    table(("module", "contents"), ((f"`{name}`", summary(path)) for name, path in own.items()))
+    own = {
+        m.rpartition(".")[2]: path
+        for m, path in files.items()
+        if m.rpartition(".")[0] == full
+    }
+    table(
+        ("module", "contents"),
+        ((f"`{name}`", summary(path)) for name, path in own.items()),
+    )
 
 
 def layers(**contents: str) -> None:
@@ -118,7 +129,10 @@ def layers(**contents: str) -> None:
     table(
         ("layer", "packages"),
         (
-            (str(len(rows) - i), "<br>".join(f"[`{p}`](#{p}): {contents[p]}" for p in row))
+            (
+                str(len(rows) - i),
+                "<br>".join(f"[`{p}`](#{p}): {contents[p]}" for p in row),
+            )
             for i, row in enumerate(rows)
         ),
     )
@@ -139,7 +153,9 @@ def law(name: str, discrepancy: bool = False) -> None:
     if not discrepancy:
         show(f"### `{name}`", "", f"{found.title} ({found.reference}).")
         show(f"Its default discrepancy is `{default.kind}`.")
-        for formula in re.sub(r"alpha(\d)", r"\\alpha_\1", found.latex()).split(r",\quad "):
+        for formula in re.sub(r"alpha(\d)", r"\\alpha_\1", found.latex()).split(
+            r",\quad "
+        ):
             show("", "$$", formula, "$$")
     rows = []
     for quantity, prior in shown.priors.items():
@@ -157,7 +173,10 @@ def noise() -> None:
     from bayeslaw.model.discrepancy import Adaptation
 
     own = Adaptation.effect_priors
-    rows = ((f"`{n}`", str(prior), str(own.get(n, "the same"))) for n, prior in NOISE.items())
+    rows = (
+        (f"`{n}`", str(prior), str(own.get(n, "the same")))
+        for n, prior in NOISE.items()
+    )
     table(("prior of", "distribution", "beside `adaptation`"), rows)
 
 
@@ -172,11 +191,15 @@ def commands() -> None:
     from bayeslaw.cli.app import ORDER
 
     def printed(name: str) -> str:
-        found = CliRunner().invoke(app, [name, "--help"], prog_name="bayeslaw", env=WIDE)
+        found = CliRunner().invoke(
+            app, [name, "--help"], prog_name="bayeslaw", env=WIDE
+        )
         return found.stdout.rstrip()
 
     helps = {name: printed(name) for name in ORDER}
-    rows = ((f"[`{n}`](#{n})", sentence(text.split("\n\n")[1])) for n, text in helps.items())
+    rows = (
+        (f"[`{n}`](#{n})", sentence(text.split("\n\n")[1])) for n, text in helps.items()
+    )
     table(("command", "what it does"), rows)
     for name, text in helps.items():
         show(f"## {name}", "", "```text", text, "```", "")
@@ -221,7 +244,9 @@ def api() -> None:
         prefix = "bayeslaw" if inner else "bl"
         rows = []
         for name in names.split():
-            text = " ".join((inspect.getdoc(public(name)) or "").split("\n\n")[0].split())
+            text = " ".join(
+                (inspect.getdoc(public(name)) or "").split("\n\n")[0].split()
+            )
             text = re.sub(r" \[\d\]_", "", sentence(text)).replace("``", "`")
             rows.append((f"`{prefix}.{name}`", text))
         show(f"## {topic}")
@@ -253,7 +278,9 @@ def excerpt(path: str, start: str, end: str = "") -> None:
         node = next(node for node in body if getattr(node, "name", None) == start)
         decorators = [each.lineno for each in getattr(node, "decorator_list", [])]
         first, last = min(decorators, default=node.lineno) - 1, node.end_lineno
-    kind = {".py": "python", ".toml": "toml", ".sh": "bash"}.get(Path(path).suffix, "text")
+    kind = {".py": "python", ".toml": "toml", ".sh": "bash"}.get(
+        Path(path).suffix, "text"
+    )
     show(f"```{kind}", "\n".join(lines[first:last]).rstrip(), "```", "")
 
 
@@ -270,14 +297,18 @@ def show(*lines: str) -> None:
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     """Write a table into the page."""
-    written = [" | ".join(cell.replace("|", r"\|") for cell in row) for row in (head, *rows)]
+    written = [
+        " | ".join(cell.replace("|", r"\|") for cell in row) for row in (head, *rows)
+    ]
     rule = " | ".join("---" for _ in written[0].split(" | "))
     show("", *(f"| {row} |" for row in (written[0], rule, *written[1:])), "")
 
 
 def sentence(text: str) -> str:
     """First sentence of a text, on one line."""
-    return " ".join(re.split(r"(?<=[.])\s+(?=[A-Z])|\n\n|:$", text, maxsplit=1)[0].split())
+    return " ".join(
+        re.split(r"(?<=[.])\s+(?=[A-Z])|\n\n|:$", text, maxsplit=1)[0].split()
+    )
 
 
 def main() -> None:
@@ -286,13 +317,22 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing")
-    parser.add_argument("--run", action="store_true", help="run all commands of pages again")
+    parser.add_argument(
+        "--run", action="store_true", help="run all commands of pages again"
+    )
     parser.add_argument("pages", nargs="*", default=[str(path) for path in PAGES])
     given = parser.parse_args()
     if given.run:
         os.environ[RUN] = "1"
     mode = ["--check", "--diff"] if given.check else ["-r"]
-    arguments = ["cog", *mode, "--verbosity=1", "-I", str(Path(__file__).parent), *given.pages]
+    arguments = [
+        "cog",
+        *mode,
+        "--verbosity=1",
+        "-I",
+        str(Path(__file__).parent),
+        *given.pages,
+    ]
     sys.exit(Cog().main(arguments))
 
 
