@@ -14,8 +14,8 @@ from .common.errors import (
     TableWarning as TableWarning,
 )
 from .derive.recipes import Recipes as Recipes, compare_recipes as compare_recipes
-from .design.anchors import Anchors as Anchors, choose_anchors as choose_anchors
-from .design.study import study as study
+from .anchors.choice import Anchors as Anchors, choose_anchors as choose_anchors
+from .anchors.study import study as study
 from .evaluate._backtest import (
     Backtest as Backtest,
     backtest as backtest,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import bayeslaw as bl
 from bayeslaw import BayeslawError, LossTable, TableError, choose_anchors, grid
-from bayeslaw.design.anchors import (
+from bayeslaw.anchors.choice import (
     JointGaussian,
     centred,
     costs,
