@@ -21,7 +21,6 @@ from .evaluate._backtest import (
     backtest as backtest,
     read_backtest as read_backtest,
 )
-from .evaluate.left_out import loo as loo
 from .evaluate.registered import (
     Verification as Verification,
     register as register,
