@@ -41,7 +41,6 @@ from .planning.planner import plan as plan
 from .planning.result import Choice as Choice, Plan as Plan
 from .reporting._report import Report as Report, report as report
 from .reporting.pages import Explorer as Explorer, explore as explore
-from .simulation.calibration import Calibration as Calibration, calibrate as calibrate
 from .simulation.example import plan_example as plan_example
 from .simulation.worlds import paper_world as paper_world, simulate as simulate
 from .tables.hull import locate as locate
