@@ -83,7 +83,7 @@ def plain() -> Case:
     return Case(next(fits), AHEAD, next(fits), AHEAD.assign(**neutral))
 
 
-for _name in ("trend", "skewed", "floor_in_nats", "curvature"):
+for _name in ("skewed", "floor_in_nats", "curvature"):
     OPTIONS[_name] = cache(partial(lambda name: Case(MADE(name), AHEAD), _name))
 
 
@@ -571,7 +571,6 @@ def members(fit: Any) -> list[bl.Posterior]:
 NEED_LOSSES = ("check", "datatree")
 BARE = (
     "plain",
-    "trend",
     "groups",
     "drawn",
     "columns",

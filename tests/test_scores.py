@@ -512,7 +512,7 @@ def test_training_rows_without_a_label_have_the_effect_fitted_for_them():
 
 def test_the_forecast_of_a_pool_is_a_mixture_wider_where_its_members_differ():
     members, rows = (
-        {"a": saved("walk"), "b": saved("trend")},
+        {"a": saved("walk"), "b": saved("plain")},
         bl.grid(params=5e9, tokens=[1e11]),
     )
     pool = bl.Pool(members, {"a": 1.0, "b": 3.0}).accepted(**ALLOW)
