@@ -1,4 +1,4 @@
-"""Discrepancies: curvature, walking exponents and trends, and the polynomial of adaptation."""
+"""Discrepancies: curvature, walking exponents, and the polynomial of adaptation."""
 
 import math
 from dataclasses import replace
@@ -18,7 +18,7 @@ from bayeslaw.inference.fitting import specify
 from bayeslaw.inference.sampling import make_settings
 from bayeslaw.laws.priors import NOISE
 from bayeslaw.model import prior
-from bayeslaw.model.discrepancy import Adaptation, Curvature, Trend, WalkingExponents
+from bayeslaw.model.discrepancy import Adaptation, Curvature, WalkingExponents
 from bayeslaw.model.spec import make_spec
 from bayeslaw.model.training import make_data
 from tests.make_data import short
@@ -57,7 +57,7 @@ def test_exponents_walk_along_the_other_covariate_unless_data_repeat_often(
     frame = small().frame
     epochs = np.resize(epochs, len(frame))
     table = bl.from_frame(frame.assign(unique_tokens=frame["tokens"] / epochs))
-    for discrepancy in ("auto", "walk", "trend"):
+    for discrepancy in ("auto", "walk"):
         spec = specify(
             "chinchilla", table, make_settings({"discrepancy": discrepancy}, 0)
         )
@@ -253,31 +253,6 @@ def test_walks_by_hand(seed):
     np.testing.assert_allclose(law.loss(law.amounts(q, AT), X, AT)[0], loss, rtol=1e-12)
 
 
-@pytest.mark.parametrize("correlation", [0.5, 2.0])
-def test_steps_of_a_trend_are_an_autoregression(correlation):
-    """On each side of the reference point, with the losses of a walk with such steps."""
-    law = Trend(correlation=correlation).apply(load_law("chinchilla")).over(X, AT)
-    q = drawn(law, 0)
-    recursive = dict(q)
-    for walk in law.walks:
-        rho = np.exp(-walk.knots.spacing / correlation)
-        steps = q[walk.steps].copy()
-        for first, count in (
-            (0, walk.knots.above),
-            (walk.knots.above, walk.knots.below),
-        ):
-            for j in range(first + 1, first + count):
-                steps[..., j] = (
-                    rho * steps[..., j - 1] + np.sqrt(1 - rho**2) * steps[..., j]
-                )
-        recursive[walk.steps] = steps
-    plain = WALKING.over(X, AT)
-    found, wanted = law.amounts(q, AT), plain.amounts(recursive, AT)
-    np.testing.assert_allclose(
-        law.loss(found, X, AT), plain.loss(wanted, X, AT), rtol=1e-12
-    )
-
-
 def test_the_default_is_by_the_kind_of_law():
     kinds = {law: make_spec(law, discrepancy="auto").discrepancy.kind for law in LAWS}
     walks = {"chinchilla": "walk", "skaling": "walk"}
@@ -299,9 +274,8 @@ def sided(walk):
     return walk.knots.positions + np.copysign(1e-9, walk.knots.positions)
 
 
-@pytest.mark.parametrize("name", ["walk", "trend"])
-def test_steps_beyond_the_rows_are_of_the_prior_and_the_same_for_all_rows(name):
-    fit = saved(name)
+def test_steps_beyond_the_rows_are_of_the_prior_and_the_same_for_all_rows():
+    fit = saved("walk")
     far = bl.grid(params=3e9, tokens=[1e11, 1e12, 1e13])
     together = fit.latent(far)
     np.testing.assert_allclose(fit.latent(far[:1])[:, 0], together[:, 0], rtol=1e-14)

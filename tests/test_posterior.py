@@ -182,7 +182,7 @@ def test_noise_is_independent_from_row_to_row_and_of_its_seed(posterior):
 
 
 def test_steps_beyond_the_rows_are_of_the_losses_and_change_none_within():
-    fit = saved("trend")
+    fit = saved("walk")
     far = grid(params=[1e7, 3e10], tokens=[1e7, 1e14])
     rows = pd.concat([small().frame[["params", "tokens"]], far], ignore_index=True)
     np.testing.assert_allclose(

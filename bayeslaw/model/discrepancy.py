@@ -260,31 +260,6 @@ class WalkingExponents(Discrepancy):
         )
 
 
-TREND_SCALE = Prior("LogNormal", median=0.3, sigma=0.8)
-"""Prior of the scale of walks whose steps are correlated."""
-
-
-@dataclass(frozen=True)
-class Trend(WalkingExponents):
-    """Walking exponents with correlated steps: a drift in the rows goes on beyond them.
-
-    For forecasts far beyond the rows, where losses mostly fall faster than bands of independent
-    steps are centred on.
-    """
-
-    correlation: float = 2.0  # length over which steps are correlated, in e-folds
-    kind: ClassVar[str] = "trend"
-    words: ClassVar[str] = "exponent trend"
-
-    def apply(self, law: Law) -> Law:
-        law = super().apply(law)
-        trending = [
-            replace(d, correlation=self.correlation) if isinstance(d, Walk) else d
-            for d in law.deviations
-        ]
-        return law.deviating(trending, {"walk_scale": TREND_SCALE})
-
-
 POLYNOMIAL_COVARIATES = ("params", "ptpp", "tokens", "mixed")
 """Covariates of the polynomial of adaptation."""
 ADAPTATION_WALK = Prior("LogNormal", median=1, sigma=0.3)
@@ -422,7 +397,6 @@ DISCREPANCIES: dict[str, type[Discrepancy]] = {
     for kind in (
         NoDiscrepancy,
         WalkingExponents,
-        Trend,
         Adaptation,
         FromBase,
         Curvature,
