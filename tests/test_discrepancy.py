@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import bayeslaw as bl
 from bayeslaw import LawError, Prior, load_law
 from bayeslaw.common.files import models_dir
+from bayeslaw.design.design import Design
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitting import specify
 from bayeslaw.inference.sampling import make_settings
@@ -71,7 +72,7 @@ def test_exponents_walk_along_the_other_covariate_unless_data_repeat_often(
 
 def test_tilts_and_drift_by_hand():
     law = Curvature().apply(load_law("form1"))
-    x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
+    x, at = Design(law, DESIGN).x, Design(law, DESIGN).at
     straight = law.to_reference(curved(law, 0.0), at)
     p = law.amounts(straight, at)
     plain = law.loss(p, x, at)
@@ -104,7 +105,7 @@ ADAPTED = Adaptation().apply(load_law("form1"))
 @given(seed=st.integers(0, 10**6))
 def test_adaptation_by_hand(seed):
     rng, rows = np.random.default_rng(seed), DESIGN.sample(10, random_state=seed)
-    x, at = ADAPTED.covariates(rows), ADAPTED.reference_point(DESIGN)
+    x, at = Design(ADAPTED, rows).x, Design(ADAPTED, DESIGN).at
     law = ADAPTED.over(x, at)
     v = {name: rng.uniform(0.05, 0.3) for name in law.coordinates} | {"L_ref": 9.0}
     steps = {w.steps: rng.standard_normal(len(w.knots.positions)) for w in law.walks}
@@ -168,7 +169,7 @@ def test_adaptation_has_a_coefficient_of_what_the_law_knows_and_priors_of_its_fi
     rows = pd.DataFrame(
         {"params": 1e9, "tokens": 1e10, "ptpp": 60, "replay": [0.0, 0.25]}
     )
-    x, at = ADAPTED.covariates(rows), ADAPTED.reference_point(DESIGN)
+    x, at = Design(ADAPTED, rows).x, Design(ADAPTED, DESIGN).at
     assert (np.abs(x["mixed"] - at["mixed"]) < 3.5).all()
 
 
@@ -203,8 +204,8 @@ def test_priors_of_effects_beside_a_discrepancy_are_its_own_unless_a_law_file_st
 
 ROWS = bl.grid(params=[1e8, 3e8, 1e9, 3e9], tokens=[1e9, 3e9, 1e10, 3e10])
 WALKING = WalkingExponents().apply(load_law("chinchilla"))
-AT = WALKING.reference_point(ROWS)
-X = WALKING.covariates(ROWS)
+AT = Design(WALKING, ROWS).at
+X = Design(WALKING, ROWS).x
 
 
 def drawn(law, seed, count=3):
@@ -286,8 +287,8 @@ def test_steps_beyond_the_rows_are_of_the_prior_and_the_same_for_all_rows():
     )
     wide = bl.grid(params=[1e5, 1e13], tokens=[1e4, 1e17])
     (law, one), (_, two) = (
-        fit.extended(fit.rows(wide)),
-        other.extended(other.rows(wide)),
+        fit.extended(fit.design(fit.rows(wide))),
+        other.extended(other.design(other.rows(wide))),
     )
     for before, walk in zip(fit.law_with_knots.walks, law.walks, strict=True):
         fitted = np.isin(sided(walk), sided(before))
@@ -319,14 +320,17 @@ def test_a_third_of_the_draws_are_of_the_law_alone():
     rows = bl.grid(
         params=[1e8, 1e11], ptpp=[15, 900], replay=[0.1, 0.9], tokens=[1e8, 1e13]
     )
-    plain, x = law.without_discrepancy, fit.covariates(fit.rows(rows, "rows"))
+    plain, x = (
+        law.without_discrepancy,
+        fit.covariates(fit.design(fit.rows(rows, "rows"))),
+    )
     x = {
         name: v[alone] if v.ndim > 1 else v for name, v in x.items()
     }  # bases that are not known
     q = {name: values[alone] for name, values in fit.values().items()}
     stated = plain.loss(plain.amounts(q, fit.at), x, fit.at)
     np.testing.assert_allclose(
-        fit.law_loss(fit.rows(rows, "rows"))[alone], stated, rtol=1e-12
+        fit.law_loss(fit.design(fit.rows(rows, "rows")))[alone], stated, rtol=1e-12
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 from scipy import stats
 
 import bayeslaw as bl
+from bayeslaw.design.design import Design
 from bayeslaw.inference import residuals
 from bayeslaw.laws.priors import NOISE
 from benchmarks.sbc import calibrate
@@ -83,7 +84,7 @@ def test_french_errors_rank_as_in_the_paper():
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_the_truth_lies_in_the_central_95_percent_of_the_priors(domain):
     law, truth = WORLD.laws[domain], WORLD.truth[domain]
-    at = law.reference_point(WORLD.design().query("ptpp <= 31"))
+    at = Design(law, WORLD.design().query("ptpp <= 31")).at
     local = law.to_reference(truth, at) | {"sigma": WORLD.sigma[domain]}
     local["floor"] = truth["E"] / local["L_ref"]
     frozen = {

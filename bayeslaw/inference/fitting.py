@@ -36,14 +36,14 @@ from bayeslaw.inference.sampling import (
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import FLOORS, PriorLike
-from bayeslaw.laws.steps import Departure, Repetition, completed
+from bayeslaw.laws.steps import Departure, Repetition
 from bayeslaw.model import effects, noise
 from bayeslaw.model.building import build
 from bayeslaw.model.discrepancy import NoDiscrepancy, make_discrepancy
 from bayeslaw.model.noise import Huber, Likelihood
 from bayeslaw.model.spec import Spec, make_spec
 from bayeslaw.model.training import Data, for_table, make_data
-from bayeslaw.tables.comparison import check_domain, labels_of
+from bayeslaw.tables.comparison import check_domain, completed, labels_of
 from bayeslaw.tables.hull import MANY_EPOCHS, epochs
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import row_numbers
