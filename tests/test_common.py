@@ -4,6 +4,8 @@ import ast
 import json
 import math
 import os
+import re
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 
 import joblib
