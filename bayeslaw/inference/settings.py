@@ -147,9 +147,6 @@ class FitSettings:
                     object.__setattr__(self, setting.name, whole)
             elif setting.type is float:
                 object.__setattr__(self, setting.name, _number(setting.name, value))
-        if not 0 < self.target_accept < 1:
-            shown = argument("target_accept", self.target_accept)
-            raise FitError(f"{shown}: give a number between 0 and 1.")
 
     def arguments(self) -> dict[str, Any]:
         """All settings by name, as keyword arguments."""
@@ -218,9 +215,12 @@ def _whole(name: str, value: Any, least: int) -> int:
 
 def _number(name: str, value: Any) -> float:
     try:
-        return float(value)
+        number = float(value)
     except (TypeError, ValueError):
         raise FitError(f"{argument(name, value)}: give a number.") from None
+    if name == "target_accept" and not 0 < number < 1:
+        raise FitError(f"{argument(name, value)}: give a number between 0 and 1.")
+    return number
 
 
 def make_settings(settings: FitKeywords, seed: int) -> FitSettings:
