@@ -10,8 +10,8 @@ from pytensor.compile.mode import Mode
 
 import bayeslaw as bl
 from bayeslaw import Prior
-from bayeslaw.inference.fitting import specify
-from bayeslaw.inference.sampling import make_settings
+from bayeslaw.inference.settings import make_settings
+from bayeslaw.inference.specification import specify
 from bayeslaw.laws.deviations import WHOLE, Deviation
 from bayeslaw.laws.lawfiles import parse_law
 from bayeslaw.model.building import build

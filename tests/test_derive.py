@@ -17,9 +17,9 @@ from bayeslaw.derive.downstream import curves
 from bayeslaw.derive.law_as_stated import law_as_stated
 from bayeslaw.derive.optimum import Budgets
 from bayeslaw.design.design import Design
-from bayeslaw.inference.fitting import AS_STATED, spec_as_stated, specify
 from bayeslaw.inference.pools import pair_draws
-from bayeslaw.inference.sampling import make_settings
+from bayeslaw.inference.settings import make_settings
+from bayeslaw.inference.specification import AS_STATED, spec_as_stated, specify
 from bayeslaw.model.spec import make_spec
 from bayeslaw.tables.hull import MEASURED_DECADES
 from tests.posteriors import GOOD, adapted, drawn

@@ -15,8 +15,8 @@ from bayeslaw import LawError, Prior, load_law
 from bayeslaw.common.files import models_dir
 from bayeslaw.design.design import Design
 from bayeslaw.inference.convergence import Convergence
-from bayeslaw.inference.fitting import specify
-from bayeslaw.inference.sampling import make_settings
+from bayeslaw.inference.settings import make_settings
+from bayeslaw.inference.specification import specify
 from bayeslaw.laws.priors import NOISE
 from bayeslaw.model import prior
 from bayeslaw.model.discrepancy import Adaptation, Curvature, WalkingExponents

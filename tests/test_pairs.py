@@ -20,7 +20,8 @@ import pytest
 import xarray as xr
 
 import bayeslaw as bl
-from bayeslaw.inference.fitting import AS_STATED, joined, refit
+from bayeslaw.inference.fitting import joined, refit
+from bayeslaw.inference.specification import AS_STATED
 from bayeslaw.laws.lawfiles import parse_law
 from tests.make_data import FITS, PLAIN, SHORT, short
 from tests.posteriors import of_role, turned

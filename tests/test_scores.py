@@ -20,8 +20,9 @@ from bayeslaw.evaluate._backtest import choose_cuts
 from bayeslaw.evaluate.scores import band_scores, crps, point_scores
 from bayeslaw.inference import residuals
 from bayeslaw.inference.convergence import Convergence
-from bayeslaw.inference.fitting import fit_spec, specify
-from bayeslaw.inference.sampling import make_settings
+from bayeslaw.inference.fitting import fit_spec
+from bayeslaw.inference.settings import make_settings
+from bayeslaw.inference.specification import specify
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.model.discrepancy import NoDiscrepancy
 from bayeslaw.model.noise import DOF_FLOOR

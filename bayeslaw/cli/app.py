@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import wraps
 from inspect import Parameter
 from typing import Annotated, Any, NoReturn, get_args, get_origin
@@ -22,7 +22,7 @@ import typer
 from typer.core import TyperGroup
 
 from bayeslaw import __version__
-from bayeslaw.cli.options import CONTEXT, OUTPUTS, check_outputs, option
+from bayeslaw.cli.options import CONTEXT, OUTPUTS, check_outputs, declared, option
 from bayeslaw.common.errors import BayeslawError, FitWarning, TableWarning, command_line
 from bayeslaw.common.formatting import jsonable
 from bayeslaw.common.progress import showing
@@ -158,9 +158,8 @@ def _with_options(function: Command) -> Callable[..., int]:
     options = [Parameter("ctx", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     for p in own:
         if p.name in groups:
-            options += [
-                _declared(p, f.name, f.default, f.type) for f in fields(groups[p.name])
-            ]
+            for name, of in declared(groups[p.name]).items():
+                options.append(_declared(p, name, of.option, of.kind))
         else:
             options.append(_declared(p, p.name, p.default, p.annotation))
 
@@ -170,7 +169,7 @@ def _with_options(function: Command) -> Callable[..., int]:
         if outputs:
             _check_outputs(outputs, values)
         for name, group in groups.items():
-            values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
+            values[name] = group(**{each: values.pop(each) for each in declared(group)})
         printing = values.pop("printing")
         values.pop("writing", None)
         with _one_line_warnings() as said:
@@ -192,14 +191,15 @@ def _with_options(function: Command) -> Callable[..., int]:
 
 def _outputs(parameters: Sequence[Parameter]) -> list[str]:
     """Names of the options that name a file to write."""
-    defaults: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for p in parameters:
         if is_dataclass(p.annotation):
-            defaults |= {f.name: f.default for f in fields(p.annotation)}
+            group: Any = p.annotation
+            options |= {name: of.option for name, of in declared(group).items()}
         else:
-            defaults[p.name] = p.default
+            options[p.name] = p.default
     return [
-        name for name, default in defaults.items() if any(default is o for o in OUTPUTS)
+        name for name, option in options.items() if any(option is o for o in OUTPUTS)
     ]
 
 

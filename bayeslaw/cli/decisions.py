@@ -10,7 +10,7 @@ import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli import parsing
 from bayeslaw.cli.app import Result, command
-from bayeslaw.cli.options import argument, as_in, option, output, query
+from bayeslaw.cli.options import argument, option, output, query
 from bayeslaw.cli.parsing import Covariates, Levels, Numbers
 from bayeslaw.cli.sources import beside, save_figure, save_frame
 from bayeslaw.common.errors import BayeslawError, TableError
@@ -38,9 +38,20 @@ class Asked:
         'Rows of local exponents: "params=1e9 tokens=1e10"; other covariates of --flops.',
         metavar="SPEC",
     )
-    span: float = as_in("derive.compute_optimal.span", default=10.0)
-    search: parsing.Range = as_in("derive.compute_optimal.search", metavar="LOW,HIGH")
-    drift: bool = as_in("derive.compute_optimal.drift", "--drift", default=False)
+    span: float = option(
+        "Factor of budget, around C, over which the exponents of N and D are mean slopes.",
+        default=10.0,
+    )
+    search: parsing.Range = option(
+        "Least and greatest tokens per parameter among which the best is searched; by default "
+        "those of the fitted rows, and .83 decades beyond: as far as bands were tested along D.",
+        metavar="LOW,HIGH",
+    )
+    drift: bool = option(
+        "Give the best split of the fit as it is, with exponents that drift, and recommend none.",
+        "--drift",
+        default=False,
+    )
 
     def __post_init__(self) -> None:
         """Raise `BayeslawError` for options that are of no use by themselves."""
@@ -102,8 +113,10 @@ def derive(
     *,
     posterior: Path = opt.SAVED,
     asked: Asked,
-    levels: Levels = as_in(
-        "derive.Derived.to_frame.levels", default="0.5,0.8,0.9", metavar="P,..."
+    levels: Levels = option(
+        "Probabilities of the intervals, between 0 and 1.",
+        default="0.5,0.8,0.9",
+        metavar="P,...",
     ),
     out: Path | None = output("File for all intervals, .csv or .parquet.", *opt.TABLES),
     figure: Path | None = output(
@@ -164,9 +177,12 @@ def recipes(
     posteriors: list[Path] = argument(
         "A posterior for each recipe, of losses on the same data."
     ),
-    flops: Numbers = as_in("compare_recipes.flops", metavar="FLOPS,..."),
+    flops: Numbers = option(
+        "Budgets C = 6 N D, each split compute-optimally by every recipe and draw.",
+        metavar="FLOPS,...",
+    ),
     at: Covariates = option('Rows: "params=6.9e9 tokens=1.4e11".', metavar="SPEC"),
-    level: float = as_in("Recipes.to_frame.level", default=0.9),
+    level: float = option("Probability of the intervals.", default=0.9),
     out: Path | None = output("File for the table, .csv or .parquet.", *opt.TABLES),
     allow_unconverged: bool = opt.UNCONVERGED,
     beyond_evidence: bool = opt.BEYOND_EVIDENCE,
@@ -226,20 +242,59 @@ class Limits:
     example: Literal["paper"] | None = option(
         "Plan the paper's use case on its synthetic world."
     )
-    params: float | None = as_in("plan.params")
-    ptpp: float | None = as_in("plan.ptpp")
-    max_loss: float | None = as_in("plan.max_loss", metavar="LOSS")
-    max_forgetting: float | None = as_in("plan.max_forgetting", metavar="RISE")
-    baseline: Annotated[list[float], baseline_of] = as_in(
-        "plan.baseline", metavar="LOSS[,SD]"
+    params: float | None = option(
+        "Parameters N of the model. By default those of base."
     )
-    base: str | None = as_in("plan.base", metavar="LABEL|new")
-    unique_tokens: float | None = as_in("plan.unique_tokens")
-    relative: bool = as_in("plan.relative", "--relative/--absolute", default=True)
-    atpp: float | None = as_in("plan.atpp", metavar="ATPP")
-    confidence: float = as_in("plan.confidence", default=parsing.CONFIDENCE)
-    losses: Literal["latent", "predictive"] = as_in("plan.losses", default="latent")
-    replay: parsing.Ratios = as_in("plan.replay", metavar="RATIO,...")
+    ptpp: float | None = option(
+        "Its pre-training tokens per parameter. By default those of base, or the only value in "
+        "the tables, if there is one; not needed where no law knows it."
+    )
+    max_loss: float | None = option(
+        "Limit of the target loss, nats per token; may be left out with atpp.",
+        metavar="LOSS",
+    )
+    max_forgetting: float | None = option(
+        "Limit of the rise of the source loss over baseline: a fraction of the baseline, at most "
+        "1, or nats per token; may be left out with atpp.",
+        metavar="RISE",
+    )
+    baseline: Annotated[list[float], baseline_of] = option(
+        "Source loss of the un-adapted model: a measured loss in nats per token, or that and its "
+        "standard deviation. By default the row with tokens = 0 of the base in the source's table; "
+        "for a new base, draws of its loss, if the source's law starts from the base.",
+        metavar="LOSS[,SD]",
+    )
+    base: str | None = option(
+        "The pre-trained model that the run starts from: its label in the tables' column base, or "
+        "new. By default the only base of that model and stage in the tables, each up to 1 %, or "
+        "else a new one.",
+        metavar="LABEL|new",
+    )
+    unique_tokens: float | None = option(
+        "Distinct tokens of the new data. By default no data repeat."
+    )
+    relative: bool = option(
+        "Whether max_forgetting is relative to the baseline.",
+        "--relative/--absolute",
+        default=True,
+    )
+    atpp: float | None = option(
+        "A fixed budget, adaptation tokens per parameter.", metavar="ATPP"
+    )
+    confidence: float = option(
+        "Probability with which all limits must hold.", default=parsing.CONFIDENCE
+    )
+    losses: Literal["latent", "predictive"] = option(
+        "What the limits are on: latent losses, which are those of the law without the noise of "
+        "one run and the effects of base and run, or the losses that one new run will measure.",
+        default="latent",
+    )
+    replay: parsing.Ratios = option(
+        "Replay ratios of the lattice, between which it is refined. By default 34 over the ratios "
+        "that both fits have rows of: a search beyond them picks those whose losses happen to be "
+        "forecast too low.",
+        metavar="RATIO,...",
+    )
 
     def check(self) -> None:
         """Refuse options beside --example; without it, name those that a plan needs."""

@@ -9,10 +9,11 @@ import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli import parsing, sources
 from bayeslaw.cli.app import Result, command
-from bayeslaw.cli.options import CONTEXT, argument, as_in, option, output
+from bayeslaw.cli.options import CONTEXT, argument, option, output
 from bayeslaw.common.errors import BayeslawError, FileError
 from bayeslaw.common.files import atomic_write
 from bayeslaw.common.shown import SYNTHETIC, Block, Detail, Note, Shown
+from bayeslaw.inference.settings import FitSettings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -172,7 +173,7 @@ def check(
         "Least level that gives exit code 1.", default="refuse"
     ),
     beyond_evidence: bool = opt.BEYOND_EVIDENCE,
-    sampling: opt.Sampling,
+    sampling: FitSettings,
 ) -> Result:
     """Check a fit before its forecasts are used.
 
@@ -209,7 +210,10 @@ class Sections:
     compare: parsing.Laws = option(
         "Laws to compare on the same rows, such as form1,form2,dcpt.", metavar="LAWS"
     )
-    compare_method: Literal["huber", "nuts"] = as_in("compare.method", default="huber")
+    compare_method: Literal["huber", "nuts"] = option(
+        "Deterministic fits, or posteriors, whose bands are scored as well.",
+        default="huber",
+    )
     plan: parsing.PlanLimits = option(
         f'Limits of a plan, the last two optional: "{parsing.PLAN}".', metavar="LIMITS"
     )
@@ -237,10 +241,10 @@ class Sections:
         return other
 
     def compared(
-        self, table: "bl.LossTable", sampling: opt.Sampling, **split: Any
+        self, table: "bl.LossTable", sampling: FitSettings, **split: Any
     ) -> "pd.DataFrame":
         """Scores of the laws; a Huber fit takes the threshold and the seed alone."""
-        used = sampling.settings()
+        used = sampling.arguments()
         if self.compare_method == "huber":
             used = {"delta": sampling.delta, "seed": sampling.seed}
         return bl.compare(
@@ -264,7 +268,7 @@ def report(
     backtest: Path | None = opt.QUOTED,
     out: Path = output("Page to write (HTML).", ".html", default=Path("report.html")),
     allow_unconverged: bool = opt.UNCONVERGED,
-    sampling: opt.Sampling,
+    sampling: FitSettings,
 ) -> Shown:
     """Write a report of a fit and its forecast, one HTML page that needs no network.
 

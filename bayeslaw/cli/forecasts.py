@@ -11,16 +11,17 @@ import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli import sources
 from bayeslaw.cli.app import command
-from bayeslaw.cli.options import argument, as_in, option, output, query
+from bayeslaw.cli.options import argument, option, output, query
 from bayeslaw.cli.parsing import Covariates, Laws, Levels, Numbers
 from bayeslaw.common.defaults import COVARIATE_TOLERANCE
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.shown import SYNTHETIC, Note, Shown
+from bayeslaw.inference.settings import FitSettings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LEVELS = as_in("Forecast.shown.levels", default="0.5,0.9", metavar="P,...")
+LEVELS = option("Probabilities of the bands.", default="0.5,0.9", metavar="P,...")
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,11 @@ class Bands:
     kind: Literal["predictive", "latent"] = option(
         "Posterior predictive, or latent loss without noise.", default="predictive"
     )
-    why: bool = as_in("Forecast.shown.why", "--why", default=False)
+    why: bool = option(
+        "Take the variance of each row apart: law, parameters, discrepancy, effects, noise.",
+        "--why",
+        default=False,
+    )
     out: Path | None = output("Write the bands (CSV or Parquet).", *opt.TABLES)
     figure: Path | None = output(
         "Draw fitted runs, the law, and the forecast with its bands (PNG, PDF or SVG).",
@@ -235,7 +240,11 @@ def register(
     file: Path = argument(
         "New file for the forecast (JSON).", callback=opt.writable(".json")
     ),
-    draws: int = as_in("register.draws", default=0, min=0),
+    draws: int = option(
+        "Draws per row that are stored, evenly spaced among the forecast's: none, or at least 100.",
+        default=0,
+        min=0,
+    ),
 ) -> Shown:
     """Write a forecast to a file with its hash, before the losses are measured.
 
@@ -264,8 +273,13 @@ def verify(
         "Losses measured so far, CSV or Parquet.", default=None
     ),
     reading: opt.Reading,
-    sha256: str | None = as_in("verify.sha256"),
-    tolerance: float = as_in("verify.tolerance", default=COVARIATE_TOLERANCE),
+    sha256: str | None = option(
+        "Hash that was published when the forecast was registered."
+    ),
+    tolerance: float = option(
+        "Largest relative difference between a planned and a measured covariate.",
+        default=COVARIATE_TOLERANCE,
+    ),
 ) -> Shown:
     """Check a registered forecast, and score it on the losses measured so far.
 
@@ -330,22 +344,27 @@ def backtest(
     law: str | None = opt.LAW,
     source_table: Path | None = opt.SOURCE_TABLE,
     reading: opt.Reading,
-    along: Literal["flops", "params", "tokens", "ptpp"] = as_in(
-        "backtest.along", default="flops"
+    along: Literal["flops", "params", "tokens", "ptpp"] = option(
+        "Quantity that the table is cut along; FLOPs are 6 N D.", default="flops"
     ),
-    cuts: Numbers = as_in("backtest.cuts", metavar="VALUE,..."),
+    cuts: Numbers = option(
+        "Rows up to each are fitted, those beyond are forecast; by default at most five of the "
+        "quantity's values, with at least 8 rows at two or more sizes before each and one after "
+        "it.",
+        metavar="VALUE,...",
+    ),
     rivals: Laws = option(
         "Other models: laws, or none, curvature, walk, adaptation, from_base.",
         metavar="NAME,...",
     ),
-    jobs: int = as_in("backtest.jobs", default=1, min=1),
+    jobs: int = option("Number of processes.", default=1, min=1),
     figure: Path | None = output(
         "Draw errors by distance (PNG, PDF or SVG).", *opt.FIGURES
     ),
     out: Path | None = output(
         "Write the rows (CSV or Parquet); other commands quote them.", *opt.TABLES
     ),
-    sampling: opt.Sampling,
+    sampling: FitSettings,
 ) -> Shown:
     """Forecast, at earlier cuts of a table, the rows that came later.
 
@@ -362,7 +381,7 @@ def backtest(
         cuts=cuts or None,
         rivals={n: {"discrepancy" if n in DISCREPANCIES else "law": n} for n in rivals},
         jobs=jobs,
-        **sampling.settings(),
+        **sampling.arguments(),
     )
     if out is not None:
         result.write(out)
@@ -405,7 +424,10 @@ def score(
 class Comparing(opt.Fitting):
     """How laws that are compared are fitted."""
 
-    method: Literal["nuts", "huber"] = as_in("compare.method", default="huber")
+    method: Literal["nuts", "huber"] = option(
+        "Deterministic fits, or posteriors, whose bands are scored as well.",
+        default="huber",
+    )
 
 
 @command(
@@ -438,7 +460,7 @@ def compare(
     from bayeslaw.laws.steps import Departure
     from bayeslaw.tables.table import is_synthetic
 
-    settings = fitting.settings() | {
+    settings = fitting.arguments() | {
         "method": fitting.method,
         "unconverged": allow_unconverged,
     }

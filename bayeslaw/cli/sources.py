@@ -12,7 +12,6 @@ from bayeslaw.cli.options import (
     Fitting,
     Reading,
     Rows,
-    Sampling,
     Selection,
     names_of,
     refuse,
@@ -20,6 +19,7 @@ from bayeslaw.cli.options import (
 from bayeslaw.common.errors import BayeslawError, FitWarning, TableError
 from bayeslaw.common.files import atomic_write, is_hdf5
 from bayeslaw.common.shown import Detail, Note, Shown
+from bayeslaw.inference.settings import FitSettings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +36,7 @@ def is_posterior(path: Path) -> bool:
 
 
 def fit_or_load(
-    source: Path, choice: Selection, sampling: Sampling, need: Need = "any"
+    source: Path, choice: Selection, sampling: FitSettings, need: Need = "any"
 ) -> "tuple[Fitted, bl.LossTable]":
     """Return a fit, made or loaded, and the rows to forecast, checked before the fit."""
     if is_posterior(source):
@@ -53,7 +53,7 @@ def fit_or_load(
 
 
 def load(
-    source: Path, choice: Rows, *used: str, sampling: Sampling | None = None
+    source: Path, choice: Rows, *used: str, sampling: FitSettings | None = None
 ) -> "bl.Posterior | bl.Pool":
     """Load a posterior; refuse options of a fit, and those of reading rows that are not `used`."""
     of_fit = [] if sampling is None else names_of(type(sampling), "seed")
@@ -125,12 +125,12 @@ def laws_of(law: str, table: "bl.LossTable") -> "list[bl.Law]":
     ]
 
 
-def fit_table(law: str, table: "bl.LossTable", sampling: Sampling) -> Fitted:
+def fit_table(law: str, table: "bl.LossTable", sampling: FitSettings) -> Fitted:
     """Fit a law as asked."""
     from bayeslaw.inference.pools import member_laws
 
     method = sampling.method if isinstance(sampling, Fitting) else "nuts"
-    settings = sampling.settings()
+    settings = sampling.arguments()
     members = member_laws(law)
     if members and method != "nuts":
         names, kind = (

@@ -6,8 +6,9 @@ from a fit of the law alone.
 """
 
 from bayeslaw.common.errors import FitError, LawError, NotConverged, accept, argument
-from bayeslaw.inference.fitting import fit_as_stated, spec_as_stated
+from bayeslaw.inference.fitting import fit_as_stated
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.inference.specification import spec_as_stated
 
 MOST_KEPT = 8
 _KEPT: dict[tuple[str, str, int], Posterior] = {}

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 import pandas as pd
@@ -21,10 +21,11 @@ from bayeslaw.common.files import results
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.design.design import law_for, with_held
 from bayeslaw.evaluate.scores import crps
-from bayeslaw.inference.fitting import fit, fit_pool, specify
+from bayeslaw.inference.fitting import fit, fit_pool
 from bayeslaw.inference.forecast import BAND_LEVELS
 from bayeslaw.inference.pools import member_laws
-from bayeslaw.inference.sampling import FitSettings, make_settings
+from bayeslaw.inference.settings import FitKeywords, make_settings, shows_settings
+from bayeslaw.inference.specification import specify
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.reading import read_frame, write_frame
@@ -230,6 +231,7 @@ def read_backtest(path: str | Path) -> Backtest:
     return Backtest(rows.drop(columns=["along", "table"]), along, models, name)
 
 
+@shows_settings()
 def backtest(
     table: LossTable,
     law: str | Law,
@@ -239,8 +241,7 @@ def backtest(
     rivals: Mapping[str, Mapping[str, Any]] | None = None,
     seed: int = 0,
     jobs: int = 1,
-    progress: bool | None = None,
-    **settings: Any,
+    **settings: Unpack[FitKeywords],
 ) -> Backtest:
     """Forecast, at earlier cuts of a table, the rows that came later.
 
@@ -263,8 +264,6 @@ def backtest(
         Of the fits and the forecasts.
     jobs : int
         Number of processes.
-    progress : bool, optional
-        As for `bayeslaw.fit`.
     **settings
         Of `bayeslaw.fit`, for the law and its rivals.
 
@@ -280,6 +279,7 @@ def backtest(
         unknown.
     """
     require_table(table)
+    progress = settings.pop("progress", None)  # of the backtest, not of each fit
     if along not in SPLIT_COLUMNS:
         raise BayeslawError(unknown("quantity", along, SPLIT_COLUMNS))
     if along != "flops" and along not in table.frame:
@@ -323,7 +323,7 @@ def _check_settings(
     """Raise what a fit of a model would raise of its settings, before any model is fitted."""
     arguments = dict(settings)
     asked = arguments.pop("law", law)
-    chosen = make_settings(cast(FitSettings, arguments), seed)
+    chosen = make_settings(cast(FitKeywords, arguments), seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fits say the same
         for name in member_laws(asked) or [asked]:

@@ -26,7 +26,7 @@ from bayeslaw.inference.forecast import BAND_LEVELS, Forecast, ends
 from bayeslaw.inference.points import fit_huber
 from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.inference.sampling import FitSettings, check_names
+from bayeslaw.inference.settings import FitKeywords, check_names, shows_settings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.comparison import (
@@ -200,6 +200,7 @@ def crps(samples: Floats, truth: Floats) -> Floats:
     return np.asarray(np.abs(samples - truth).mean(0) - spread)
 
 
+@shows_settings()
 def compare(
     table: LossTable,
     *,
@@ -212,7 +213,7 @@ def compare(
     bounds: Bounds = "paper",
     seed: int = 0,
     unconverged: bool = False,
-    **settings: Unpack[FitSettings],
+    **settings: Unpack[FitKeywords],
 ) -> pd.DataFrame:
     """Fit several laws on one split and score them on its test rows.
 
@@ -265,7 +266,7 @@ def compare(
     """
     if method not in ("huber", "nuts"):
         raise FitError(f"method is 'huber' or 'nuts', not {method!r}.")
-    check_names(settings, FitSettings.__annotations__)
+    check_names(settings)
     if method == "huber" and (unused := sorted({*settings} - {"delta"})):
         name = unused[0]
         raise FitError(

@@ -12,12 +12,11 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -25,8 +24,7 @@ from scipy.optimize import OptimizeResult, minimize
 from threadpoolctl import threadpool_limits
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
-from bayeslaw.common.errors import FitError, FitWarning, argument, unknown
+from bayeslaw.common.errors import FitError, FitWarning, argument
 from bayeslaw.common.formatting import duration
 from bayeslaw.common.progress import say, showing, step
 from bayeslaw.inference.convergence import (
@@ -38,9 +36,7 @@ from bayeslaw.inference.convergence import (
     failing,
     scale_errors,
 )
-from bayeslaw.laws.priors import PriorLike
-from bayeslaw.model.discrepancy import Discrepancy
-from bayeslaw.model.noise import Likelihood
+from bayeslaw.inference.settings import FitSettings
 from bayeslaw.model.training import Data
 
 if TYPE_CHECKING:
@@ -72,109 +68,8 @@ WIDEST = 2.0
 REPORT_MILLISECONDS = 200
 """Milliseconds between two reports of how many draws there are, and two looks at their work."""
 
-RUN_SETTINGS = ("seed", "chains", "draws", "tune", "target_accept")
 PACKAGES = ("bayeslaw", "pymc", "pytensor", "nutpie", "numpy", "xarray")
-"""Settings that a posterior records, and packages whose versions it records."""
-
-
-class FitSettings(TypedDict, total=False):
-    """Keyword arguments of `bayeslaw.fit` beside the seed."""
-
-    likelihood: str | Likelihood
-    priors: str | Path | Mapping[str, PriorLike]
-    delta: float
-    discrepancy: str | Discrepancy
-    effects: str | Sequence[str]
-    errors: str
-    chains: int
-    draws: int | None
-    tune: int
-    target_accept: float
-    cores: int | None
-    progress: bool | None
-    retry: bool | None
-
-
-GIVEN: dict[str, tuple[tuple[type, ...], str]] = {
-    "priors": (
-        (str, Path, Mapping),
-        "'default', 'flat', a mapping of priors, or a file's path",
-    ),
-    "likelihood": ((str, Likelihood), "a name, such as 'studentt', or a Likelihood"),
-    "discrepancy": ((str, Discrepancy), "a name, such as 'none', or a Discrepancy"),
-    "effects": ((str, Iterable), "'auto', 'none', or names of columns"),
-    "errors": ((str,), "'auto', 'run' or 'independent'"),
-}
-"""Types of settings, and in words what can be given."""
-LEAST_SETTINGS = {"seed": 0, "chains": 1, "draws": 1, "tune": 1, "cores": 1}
-"""Least values of whole numbers."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Settings of a posterior fit, with the defaults of `bayeslaw.fit`."""
-
-    priors: str | Path | Mapping[str, PriorLike] = "default"
-    likelihood: str | Likelihood = "studentt"
-    delta: float = DELTA
-    discrepancy: str | Discrepancy = AUTO
-    effects: str | Sequence[str] = "auto"
-    errors: str = AUTO
-    seed: int = 0
-    chains: int = CHAINS
-    draws: int | None = None
-    tune: int = TUNE
-    target_accept: float = TARGET_ACCEPT
-    cores: int | None = None
-    progress: bool | None = None
-    retry: bool | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse values of other kinds; numbers of NumPy become Python's, which files can hold."""
-        for name, (types, words) in GIVEN.items():
-            value = getattr(self, name)
-            names = value if name == "effects" and isinstance(value, Iterable) else ()
-            if not (
-                isinstance(value, types)
-                and all(isinstance(each, str) for each in names)
-            ):
-                raise FitError(f"{argument(name, value)}: give {words}.")
-        for name, least in LEAST_SETTINGS.items():
-            value = getattr(self, name)
-            if value is None and name in ("draws", "cores"):
-                continue
-            try:
-                whole = int(value)
-            except (TypeError, ValueError, OverflowError):
-                whole = -1
-            if whole != value or not least <= whole < 2**64:
-                words = f"a whole number, {least} or more and below 2^64"
-                raise FitError(f"{argument(name, value)}: give {words}.")
-            object.__setattr__(self, name, whole)
-        for name in ("delta", "target_accept"):
-            value = getattr(self, name)
-            try:
-                number = float(value)
-            except (TypeError, ValueError):
-                raise FitError(f"{argument(name, value)}: give a number.") from None
-            if name == "target_accept" and not 0 < number < 1:
-                raise FitError(
-                    f"{argument(name, value)}: give a number between 0 and 1."
-                )
-            object.__setattr__(self, name, number)
-
-
-def make_settings(settings: FitSettings, seed: int) -> Settings:
-    """Settings from keyword arguments, whose names and values are checked."""
-    check_names(settings, FitSettings.__annotations__)
-    return Settings(**settings, seed=seed)
-
-
-def check_names(settings: Mapping[str, object], known: Collection[str]) -> None:
-    """Refuse settings that are not known."""
-    for name in settings:
-        if name not in known:
-            raise FitError(unknown("setting", name, known))
+"""Packages whose versions a posterior records."""
 
 
 @dataclass(frozen=True)
@@ -182,12 +77,11 @@ class Sampled:
     draws: xr.Dataset
     stats: xr.Dataset
     convergence: Convergence
-    settings: Mapping[
-        str, Any
-    ]  # those in `RUN_SETTINGS` as they were at last, and versions
+    # Those that a posterior records, as they were at last, and versions.
+    settings: Mapping[str, Any]
 
 
-def sample(data: Data, settings: Settings) -> Sampled:
+def sample(data: Data, settings: FitSettings) -> Sampled:
     """Draws of the reference coordinates.
 
     On one machine the same seed gives the same draws, whatever was fitted before, however busy the
@@ -274,8 +168,7 @@ def sample(data: Data, settings: Settings) -> Sampled:
     sampled = xr.Dataset(
         {name: (dims[name], value) for name, value in values.items()}, chains
     )
-    ran = {name: getattr(settings, name) for name in RUN_SETTINGS}
-    ran |= {"draws": draws_of, "target_accept": accept_of}
+    ran = settings.recorded() | {"draws": draws_of, "target_accept": accept_of}
     ran["versions"] = {name: version(name) for name in PACKAGES}
     return Sampled(sampled, stats, convergence, ran)
 
@@ -284,7 +177,7 @@ def _next_run(
     convergence: Convergence,
     draws: int,
     accept: float,
-    settings: Settings,
+    settings: FitSettings,
     *,
     last: bool,
 ) -> tuple[int, float]:
@@ -421,7 +314,7 @@ def _run(
     density: "Density",
     mode: Floats,
     factor: Floats,
-    settings: Settings,
+    settings: FitSettings,
     draws: int,
     accept: float,
     move: Callable[[int], None],
