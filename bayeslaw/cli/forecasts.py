@@ -354,7 +354,7 @@ def backtest(
         metavar="VALUE,...",
     ),
     rivals: Laws = option(
-        "Other models: laws, or none, curvature, walk, trend, adaptation, from_base.",
+        "Other models: laws, or none, curvature, walk, adaptation, from_base.",
         metavar="NAME,...",
     ),
     jobs: int = option("Number of processes.", default=1, min=1),
