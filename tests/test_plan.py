@@ -11,6 +11,7 @@ import pytest
 import bayeslaw as bl
 from bayeslaw import BayeslawError, PointFit, Pool, grid, load_law, plan, simulate
 from bayeslaw.common.formatting import certain
+from bayeslaw.laws.forms import taking
 from bayeslaw.laws.steps import Repetition
 from bayeslaw.laws.terms import ORIGIN
 from bayeslaw.simulation import example
@@ -397,7 +398,7 @@ def test_papers_plan_from_the_true_laws_in_any_unit_of_tokens(unit):
     found = plan(**accepted(target=target, source=source), **loose)
     assert found.tokens == pytest.approx(tokens, rel=1e-9)
     # Where they repeat, more are worth as many.
-    p, law = target.parameters | {"R_D": 15.0, "R_D_N": 0.5}, law.taking(Repetition)
+    p, law = target.parameters | {"R_D": 15.0, "R_D_N": 0.5}, taking(law, Repetition)
     unique = tokens / 4
     rate = 15.0 * (unique / (20 * 8.1e9)) ** 0.5
     seen = unique * (1 - rate * np.log(1 - (tokens / unique - 1) / rate))

@@ -36,6 +36,8 @@ from bayeslaw.inference.pools import load_posterior
 from bayeslaw.inference.residuals import group_effects, last_errors
 from bayeslaw.inference.storage import SCHEMA
 from bayeslaw.inference.variance import shares, shares_blocks
+from bayeslaw.laws.forms import taking
+from bayeslaw.laws.parameters import prior_bounds
 from bayeslaw.laws.priors import NOISE, override
 from bayeslaw.laws.steps import Repetition
 from bayeslaw.model import effects
@@ -529,7 +531,7 @@ def test_a_tree_has_all_groups_and_arviz_reads_it():
 
 def test_a_prior_that_cannot_be_drawn_is_left_out():
     fit = saved("tinycpt_form1")
-    bounds = fit.law.prior_bounds
+    bounds = prior_bounds(fit.law.by_symbol)
     noise = {name for name in fit.spec.priors if name not in bounds}
     flat = override(fit.spec.priors, "flat", bounds, proper={*NOISE, *noise})
     fit = replace(fit, spec=replace(fit.spec, priors=flat))
@@ -622,7 +624,7 @@ def test_other_layouts_and_damage(path, spoil, says):
 def test_a_fit_of_an_older_version_is_not_called_damaged(path):
     """Repeated data were once worth the same to models of all sizes; the layout is the same."""
     fit = saved("plain")
-    older = fit.law.taking(Repetition)
+    older = taking(fit.law, Repetition)
     assert {*older.coordinates} - {*fit.law.coordinates} == {"R_D", "R_D_N"}
     draws = fit.draws.assign(R_D=fit.draws["alpha"] * 0 + 15.0)
     replace(fit, spec=replace(fit.spec, law=older), draws=draws).save(path)

@@ -103,7 +103,7 @@ def _density(
     pairs = zip(priors.items(), z, strict=True)
     q = {name: on_the_line(prior.support, node)[0] for (name, prior), node in pairs}
     amounts = law.amounts(q, at, F)
-    loss = law.loss(amounts, {name: tape.constant(x[name]) for name in x}, at, F)
+    loss = law.evaluate(amounts, {name: tape.constant(x[name]) for name in x}, at, F)
     residuals = tape.constant(data.observed) - F.log(loss)
     total = F.sum(spec.likelihood.log_density(residuals, q["sigma"], q, F))
     total = total + log_prior_of_floor(spec.priors, amounts["E"], q["L_ref"])

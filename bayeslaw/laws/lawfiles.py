@@ -9,7 +9,9 @@ from pathlib import Path
 from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.common.files import Document, models_dir, named_file
 from bayeslaw.common.formatting import as_tuples
+from bayeslaw.laws.forms import reads_share, taking
 from bayeslaw.laws.law import Law
+from bayeslaw.laws.parameters import prior_bounds
 from bayeslaw.laws.priors import (
     FLOOR,
     FLOORS,
@@ -82,7 +84,7 @@ def able_laws(columns: Collection[str]) -> str:
     able = [
         law.name
         for law in laws
-        if ("role" in columns or not law.reads_own) and {*law.columns} <= {*columns}
+        if ("role" in columns or not reads_share(law)) and {*law.columns} <= {*columns}
     ]
     return f"Laws that need only columns that are there: {', '.join(able) or 'none'}."
 
@@ -207,7 +209,7 @@ def _with_numbers(
         for symbol, row in law.by_symbol.items()
     }
     law = replace(law, by_symbol=rows)
-    check_supports(priors, law.prior_bounds, f"{where}: ", law.by_symbol)
+    check_supports(priors, prior_bounds(law.by_symbol), f"{where}: ", law.by_symbol)
     return law
 
 
@@ -390,8 +392,8 @@ def restored_law(stored: Document) -> Law:
     law = parse_law(stored["text"], stored["name"])
     held, left_out = dict(stored.get("held", {})), tuple(stored.get("left_out", ()))
     law = replace(law, held=held, left_out=left_out, role=stored["role"])
-    law = law.taking(
-        *(kind for kind in STEPS if kind.called_by and stored.get(kind.name))
+    law = taking(
+        law, *(kind for kind in STEPS if kind.called_by and stored.get(kind.name))
     )
     departure = law.step(Departure)
     if departure is None or not stored["bases"]:

@@ -56,7 +56,7 @@ def build(data: Data) -> Model:
             name: pm.Data(f"x_{name}", values, dims="row")
             for name, values in data.x.items()
         }
-        mu = pt.log(law.loss(amounts, x, at, pt))
+        mu = pt.log(law.evaluate(amounts, x, at, pt))
         for level, labels in data.groups.items():
             tau = priors[f"tau_{level}"].rv(f"tau_{level}")
             model.add_coord(level, labels)

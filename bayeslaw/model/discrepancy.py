@@ -18,6 +18,7 @@ from bayeslaw.common.defaults import AUTO
 from bayeslaw.common.errors import LawError, argument
 from bayeslaw.common.formatting import kind_of
 from bayeslaw.laws.deviations import CORE, START, WHOLE, Deviation, Polynomial, Walk
+from bayeslaw.laws.forms import with_knots
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.steps import KAPPA, Coupling, Departure
@@ -66,7 +67,7 @@ class Discrepancy(ABC):
         Draws `q` have shape (draws, 1), steps (draws, 1, knots); `at` is the reference point, `x`
         are the covariates of the rows.
         """
-        drawn, longer = dict(q), law.over(x, at)
+        drawn, longer = dict(q), with_knots(law, x, at)
         for walk, reaching in zip(law.walks, longer.walks, strict=True):
             assert reaching.knots
             fitted, steps = walk.knots or reaching.knots, q[walk.steps]
