@@ -20,7 +20,7 @@ import pandas as pd
 import bayeslaw as bl
 from bayeslaw.common.arrays import Floats
 from bayeslaw.laws.law import Law
-from bayeslaw.laws.terms import Values
+from bayeslaw.laws.symbols import Values
 from bayeslaw.model.discrepancy import Trend, WalkingExponents
 from bayeslaw.tables.table import Rows, subset
 from benchmarks.held_out import LAW, pooled

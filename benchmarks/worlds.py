@@ -32,7 +32,8 @@ import pandas as pd
 import bayeslaw as bl
 from bayeslaw import Law, Prior, from_frame, load_law
 from bayeslaw.laws.steps import KAPPA, Bases, Coupling, Departure, total_tokens
-from bayeslaw.laws.terms import ORIGIN, Term
+from bayeslaw.laws.symbols import ORIGIN
+from bayeslaw.laws.terms import Term
 from bayeslaw.tables.reading import starting
 
 PAPER = bl.paper_world()

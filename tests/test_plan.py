@@ -12,7 +12,7 @@ import bayeslaw as bl
 from bayeslaw import BayeslawError, PointFit, Pool, grid, load_law, plan, simulate
 from bayeslaw.common.formatting import certain
 from bayeslaw.laws.steps import Repetition
-from bayeslaw.laws.terms import ORIGIN
+from bayeslaw.laws.symbols import ORIGIN
 from bayeslaw.simulation import example
 from bayeslaw.simulation.worlds import true_fits
 from bayeslaw.tables.hull import MEASURED_DECADES, evidence

@@ -22,7 +22,7 @@ from bayeslaw.inference import residuals
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitting import fit_spec, specify
 from bayeslaw.inference.sampling import make_settings
-from bayeslaw.laws.terms import ORIGIN
+from bayeslaw.laws.symbols import ORIGIN
 from bayeslaw.model.discrepancy import NoDiscrepancy
 from bayeslaw.model.noise import DOF_FLOOR
 from bayeslaw.tables.table import subset

@@ -29,7 +29,8 @@ from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
 from bayeslaw.laws.deviations import WHOLE, Deviation, Walk
 from bayeslaw.laws.priors import FLOOR, HALF, LINE, NOISE, UNIT, Prior, floor_with
 from bayeslaw.laws.steps import SHARE_OFFSET, STEPS, Step, total
-from bayeslaw.laws.terms import COLUMN, ORIGIN, Named, Term, Values, column_of
+from bayeslaw.laws.symbols import COLUMN, ORIGIN, Named, Values, column_of
+from bayeslaw.laws.terms import Term
 from bayeslaw.tables.covariates import TABLE, Covariate
 from bayeslaw.tables.table import LossTable, Rows, is_synthetic, rows_of
 

@@ -18,8 +18,9 @@ import pandas as pd
 from bayeslaw.common.arrays import Array, Bools, Floats, Namespace, Untyped
 from bayeslaw.common.errors import TableError
 from bayeslaw.laws.deviations import CORE, START, WHOLE, Deviation, Linear
+from bayeslaw.laws.latex import tex
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.terms import COLUMN, SYMBOLS, Named, Values, tex
+from bayeslaw.laws.symbols import COLUMN, SYMBOLS, Named, Values
 from bayeslaw.tables.comparison import ABSENT
 from bayeslaw.tables.table import Rows
 from bayeslaw.tables.validation import BASE_LOSSES, label_texts

@@ -21,7 +21,7 @@ from bayeslaw.laws.deviations import CORE, START, WHOLE, Deviation, Polynomial, 
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.steps import KAPPA, Coupling, Departure
-from bayeslaw.laws.terms import SYMBOLS, Values, column_of, symbol_of
+from bayeslaw.laws.symbols import SYMBOLS, Values, column_of, symbol_of
 from bayeslaw.tables.table import Rows
 
 

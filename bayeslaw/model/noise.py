@@ -27,8 +27,8 @@ from bayeslaw.common.errors import FitError, TableError, TableWarning, argument,
 from bayeslaw.common.formatting import kind_of
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.steps import unannealed
+from bayeslaw.laws.symbols import Values
 from bayeslaw.laws.tape import FUNCTIONS as F
-from bayeslaw.laws.terms import Values
 from bayeslaw.model.effects import labels
 
 type Shape = tuple[int, ...]

@@ -18,7 +18,7 @@ from bayeslaw.common.files import models_dir
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.laws.terms import ORIGIN
+from bayeslaw.laws.symbols import ORIGIN
 from bayeslaw.model.training import for_table
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import LossTable, Rows, check_role, grid, rows_of
