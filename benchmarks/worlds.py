@@ -34,7 +34,8 @@ from bayeslaw import Law, Prior, from_frame, load_law
 from bayeslaw.design.design import Design
 from bayeslaw.laws.forms import of_role
 from bayeslaw.laws.steps import KAPPA, Bases, Coupling, Departure, total_tokens
-from bayeslaw.laws.terms import ORIGIN, Term
+from bayeslaw.laws.symbols import ORIGIN
+from bayeslaw.laws.terms import Term
 from bayeslaw.tables.reading import starting
 
 PAPER = bl.paper_world()

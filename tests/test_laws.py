@@ -31,7 +31,8 @@ from bayeslaw.laws.steps import (
     log_slopes,
     total_tokens,
 )
-from bayeslaw.laws.terms import ORIGIN, Term
+from bayeslaw.laws.symbols import ORIGIN
+from bayeslaw.laws.terms import Term
 from bayeslaw.model.discrepancy import Adaptation, Curvature, FromBase
 from bayeslaw.model.training import for_columns, for_table
 from bayeslaw.tables.hull import evidence

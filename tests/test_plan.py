@@ -13,7 +13,7 @@ from bayeslaw import BayeslawError, PointFit, Pool, grid, load_law, plan, simula
 from bayeslaw.common.formatting import certain
 from bayeslaw.laws.forms import taking
 from bayeslaw.laws.steps import Repetition
-from bayeslaw.laws.terms import ORIGIN
+from bayeslaw.laws.symbols import ORIGIN
 from bayeslaw.simulation import example
 from bayeslaw.simulation.worlds import true_fits
 from bayeslaw.tables.hull import MEASURED_DECADES, evidence

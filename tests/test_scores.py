@@ -23,7 +23,7 @@ from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitting import fit_spec
 from bayeslaw.inference.settings import make_settings
 from bayeslaw.inference.specification import specify
-from bayeslaw.laws.terms import ORIGIN
+from bayeslaw.laws.symbols import ORIGIN
 from bayeslaw.model.discrepancy import NoDiscrepancy
 from bayeslaw.model.noise import DOF_FLOOR
 from bayeslaw.tables.table import subset

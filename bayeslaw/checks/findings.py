@@ -21,7 +21,7 @@ from bayeslaw.inference.pools import Fit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import covariance
 from bayeslaw.laws.law import IMAGINARY_STEP
-from bayeslaw.laws.terms import column_of
+from bayeslaw.laws.symbols import column_of
 from bayeslaw.model.effects import SIZE
 from bayeslaw.model.prior import draw_parameters
 from bayeslaw.tables.covariates import TABLE

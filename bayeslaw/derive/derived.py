@@ -18,7 +18,7 @@ from bayeslaw.inference.forecast import BAND_LEVELS, band_columns, ends
 from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.steps import UNIQUE, Tuning
-from bayeslaw.laws.terms import SYMBOLS, Values
+from bayeslaw.laws.symbols import SYMBOLS, Values
 from bayeslaw.tables.hull import BEYOND_PREFIX, evidence, in_words, locate
 from bayeslaw.tables.reading import write_frame
 from bayeslaw.tables.table import Rows

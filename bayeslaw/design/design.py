@@ -17,7 +17,7 @@ from bayeslaw.design.bases import of_bases
 from bayeslaw.laws import forms
 from bayeslaw.laws.law import Law, shares
 from bayeslaw.laws.steps import Departure
-from bayeslaw.laws.terms import column_of
+from bayeslaw.laws.symbols import column_of
 from bayeslaw.tables.table import Rows, rows_of
 from bayeslaw.tables.validation import NUMBERS
 

@@ -16,7 +16,7 @@ from bayeslaw.common.formatting import percent
 from bayeslaw.common.shown import Block, Format, Note, Table
 from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.inference.residuals import error_draws, new_size_effects
-from bayeslaw.laws.terms import Values
+from bayeslaw.laws.symbols import Values
 from bayeslaw.model import effects
 from bayeslaw.model.effects import BASE, SIZE
 from bayeslaw.tables.table import Rows

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bayeslaw.common.arrays import Array, Floats, Namespace, Untyped
-from bayeslaw.laws.terms import Values, column_of
+from bayeslaw.laws.symbols import Values, column_of
 
 WHOLE, START, CORE = "", "start", "core"
 """What deviates, if it is no term: the whole loss, the part of the start loss that is left, or the

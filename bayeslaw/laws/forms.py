@@ -14,7 +14,8 @@ from bayeslaw.laws.deviations import Walk
 from bayeslaw.laws.law import Law, logs_of
 from bayeslaw.laws.priors import floor_with
 from bayeslaw.laws.steps import Columns, Step
-from bayeslaw.laws.terms import ORIGIN, Term, Values, column_of
+from bayeslaw.laws.symbols import ORIGIN, Values, column_of
+from bayeslaw.laws.terms import Term
 
 
 def for_rows(law: Law, columns: Columns, name: str = "table") -> Law:

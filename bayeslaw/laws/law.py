@@ -23,7 +23,8 @@ from bayeslaw.laws.deviations import WHOLE, Deviation, Walk
 from bayeslaw.laws.parameters import Parameter, table_of
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.steps import SHARE_OFFSET, STEPS, Columns, Step, total
-from bayeslaw.laws.terms import COLUMN, ORIGIN, Named, Term, Values, column_of
+from bayeslaw.laws.symbols import COLUMN, ORIGIN, Named, Values, column_of
+from bayeslaw.laws.terms import Term
 from bayeslaw.tables.covariates import TABLE, Covariate
 
 REPLAY_CLIP = 1e-9

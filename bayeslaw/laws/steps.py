@@ -16,8 +16,9 @@ import numpy as np
 from bayeslaw.common.arrays import Array, Floats, Namespace, Untyped
 from bayeslaw.common.errors import TableError
 from bayeslaw.laws.deviations import CORE, START, WHOLE, Deviation, Linear
+from bayeslaw.laws.latex import tex
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.terms import COLUMN, SYMBOLS, Named, Values, tex
+from bayeslaw.laws.symbols import COLUMN, SYMBOLS, Named, Values
 from bayeslaw.tables.validation import BASE_LOSSES
 
 BASE_COLUMNS = ["params", "ptpp", *BASE_LOSSES]

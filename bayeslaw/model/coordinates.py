@@ -17,8 +17,9 @@ from bayeslaw.laws.deviations import Linear
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import FLOOR, LINE, UNIT, Prior
 from bayeslaw.laws.steps import KAPPA, Coupling
+from bayeslaw.laws.symbols import Named, Values, column_of
 from bayeslaw.laws.tape import FUNCTIONS as F
-from bayeslaw.laws.terms import Named, Term, Values, column_of
+from bayeslaw.laws.terms import Term
 from bayeslaw.model.noise import LENGTH
 from bayeslaw.model.spec import Spec
 from bayeslaw.model.training import Data

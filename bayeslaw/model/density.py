@@ -14,9 +14,9 @@ import numpy as np
 
 from bayeslaw.common.arrays import Floats, Ints, Untyped
 from bayeslaw.laws.deviations import WHOLE, Linear, Walk
+from bayeslaw.laws.symbols import Values
 from bayeslaw.laws.tape import FUNCTIONS as F
 from bayeslaw.laws.tape import Node, Tape, gather, scatter, spread, stack
-from bayeslaw.laws.terms import Values
 from bayeslaw.model.coordinates import normal_coefficients, parameters, start
 from bayeslaw.model.machine import Program, assemble, run, value_and_gradient
 from bayeslaw.model.noise import LENGTH, decay, innovation_scale

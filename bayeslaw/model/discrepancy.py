@@ -22,7 +22,7 @@ from bayeslaw.laws.forms import with_knots
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.steps import KAPPA, Coupling, Departure
-from bayeslaw.laws.terms import SYMBOLS, Values, column_of, symbol_of
+from bayeslaw.laws.symbols import SYMBOLS, Values, column_of, symbol_of
 
 
 @dataclass(frozen=True)

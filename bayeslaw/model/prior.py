@@ -5,7 +5,7 @@ import numpy as np
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import FitError
 from bayeslaw.laws.priors import FLOOR
-from bayeslaw.laws.terms import Values
+from bayeslaw.laws.symbols import Values
 from bayeslaw.model import noise
 from bayeslaw.model.spec import Spec
 from bayeslaw.model.training import Data
