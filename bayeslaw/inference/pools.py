@@ -240,7 +240,7 @@ class Pool(Showing, BaseFit):
         first = min(
             parts.values(), key=lambda part: part.convergence.ok
         )  # one that failed, if any
-        self.warn_beyond(first.frame, rows.name)
+        self._warn_beyond(first.frame, rows.name)
         return Forecast(
             draws=xr.concat(
                 taken, "draw", coords="minimal", compat="override", join="override"

@@ -123,7 +123,7 @@ class Posterior(Showing, FittedLaw):
             name="loss",
             attrs={"units": "nats per token", "kind": kind, "law": self.law.name},
         )
-        self.warn_beyond(frame, name)
+        self._warn_beyond(frame, name)
         return Forecast(
             draws, frame, self.law.name, kind, self.convergence,
             fits={self.law.name: self}, seed=seed,

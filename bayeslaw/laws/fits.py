@@ -98,14 +98,33 @@ class BaseFit(ABC):
         return checked
 
     def verdict(self, rows: Rows | pd.DataFrame) -> Verdict:
-        """Where rows lie beside the fitted rows, and what follows, before anything is accepted.
+        """Where rows lie beside the fitted rows, and whether bands were tested so far out.
 
-        Of a fit without a table, the rows themselves stand for the fitted ones.
+        Parameters
+        ----------
+        rows : LossTable or DataFrame
+            Rows with the covariates of the laws.
+
+        Returns
+        -------
+        Verdict
+            Its `positions` are those of `bayeslaw.locate`, its `level` is "ok", "no evidence" or
+            "refuse", and its `words` say why. What is accepted of the fit does not change it. Of a
+            fit without a table, the rows themselves stand for the fitted ones.
+
+        Raises
+        ------
+        TableError
+            If a covariate is missing or invalid, or D = 0.
+
+        Examples
+        --------
+        >>> fit.verdict(bl.grid(params=1e12, tokens=1e13)).level  # doctest: +SKIP
         """
         fitted = rows if self.table is None else self.table
         return judge(fitted, rows, self.about)
 
-    def warn_beyond(self, rows: pd.DataFrame, name: str) -> None:
+    def _warn_beyond(self, rows: pd.DataFrame, name: str) -> None:
         """Warn of rows that the command line refuses to forecast, unless they are accepted."""
         if "beyond-evidence" in self.accepts:
             return
