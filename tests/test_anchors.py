@@ -206,7 +206,7 @@ def test_the_noise_of_a_pool_is_the_mean_of_its_members(world_fit):
 
 
 def test_a_fit_of_one_base_knows_its_size():
-    fit = saved("one_base").accepted(unconverged=True, beyond_evidence=True)
+    fit = saved("one_base").accepted({"unconverged", "beyond-evidence"})
     pool, goal = (
         grid(replay=[0.2, 0.3], tokens=[3e10, 4e10]),
         grid(replay=0.2, tokens=9e10),

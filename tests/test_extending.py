@@ -29,7 +29,7 @@ sys.path.insert(0, sys.argv[1])
 import pandas as pd, bayeslaw as bl
 import plugin
 rows = pd.read_json(sys.stdin, precise_float=True)
-fc = bl.load(sys.argv[2]).accepted(unconverged=True, beyond_evidence=True).forecast(rows, seed=2)
+fc = bl.load(sys.argv[2]).accepted({"unconverged", "beyond-evidence"}).forecast(rows, seed=2)
 print(json.dumps(fc.samples.tolist()))
 """
 
@@ -56,7 +56,7 @@ def fit():
         0.002 * rng.standard_normal((*size, 4)),
     )
     draws = xr.Dataset(draws, {"lab": ["a", "b", "c", "d"]})
-    usable = saved("unconverged").accepted(unconverged=True, beyond_evidence=True)
+    usable = saved("unconverged").accepted({"unconverged", "beyond-evidence"})
     return replace(usable, spec=spec, table=table, at=at, draws=draws)
 
 

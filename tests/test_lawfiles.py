@@ -108,10 +108,10 @@ def test_a_law_declares_covariates():
         0,
         0.5,
     ]  # of its range
-    level, words = bl.tables.hull.evidence(located, law.about, refuse=True)
-    assert level == "no evidence"
-    assert "1 decades of experts (bands were never tested)" in words
-    assert "0.5 ranges of dropout (bands were never tested)" in words
+    verdict = bl.tables.verdict.judge(routed(), ahead, law.about)
+    assert verdict.level == "no evidence"
+    assert "1 decades of experts (bands were never tested)" in verdict.words
+    assert "0.5 ranges of dropout (bands were never tested)" in verdict.words
 
 
 @pytest.mark.parametrize(

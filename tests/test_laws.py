@@ -35,7 +35,7 @@ from bayeslaw.laws.symbols import ORIGIN
 from bayeslaw.laws.terms import Term
 from bayeslaw.model.discrepancy import Adaptation, Curvature, FromBase
 from bayeslaw.model.training import for_columns, for_table
-from bayeslaw.tables.hull import evidence
+from bayeslaw.tables.verdict import judge
 from tests import support
 from tests.support import (
     CHINCHILLA,
@@ -386,8 +386,8 @@ def test_more_epochs_than_were_fitted_are_an_extrapolation():
     ]
     assert "beyond_epochs" not in bl.locate(rows.drop(columns="unique_tokens"), far)
     assert "beyond_epochs" not in bl.locate(rows, far[["params"]])
-    _, words = evidence(located, ("params", "tokens"))
-    assert "0.3 decades of epochs (bands were tested to 0.15)" in words
+    verdict = judge(rows, far, ("params", "tokens"))
+    assert "0.3 decades of epochs (bands were tested to 0.15)" in verdict.evidence
 
 
 def test_fewer_epochs_than_were_fitted_are_none_beyond():
@@ -432,7 +432,7 @@ def test_a_table_has_the_columns_that_vary():
     assert for_table(law, rated.query("rate == 1e-4")).step(Tuning) is None
     # The saved fits know what was planted: 3 % of offset; a cost of .03 about 4e-4 (N/6e8)^-.2.
     rows = grid(params=6e8, tokens=1e10)
-    usable = saved("columns").accepted(unconverged=True)
+    usable = saved("columns").accepted("unconverged")
     hot, cold = (usable.predict(rows.assign(annealed=a)) for a in (0, 1))
     assert np.log(hot / cold) == pytest.approx(np.log(1.03), abs=0.004)
     fit = saved("rates")

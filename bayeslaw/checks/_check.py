@@ -113,7 +113,8 @@ def check(
     # First, since the verdict cites it where bands failed on measured rows.
     findings = [judge_held_out(fit, table, seed)]
     if table is not None:
-        findings.append(judge_extrapolation(fit, table.frame))
+        verdict = fit.verdict(table).accepting(fit.accepts)
+        findings.append(judge_extrapolation(fit, verdict))
     for label, member in fit.members.items():
         prefix = f"{label}: " if label else ""
         alone = [*judge_alone(member, table, seed), judge_outliers(member, table, seed)]
@@ -218,9 +219,7 @@ def grouped(frame: pd.DataFrame) -> Ints:
 
 def _forecast(fit: Posterior | Pool, rows: LossTable, seed: int) -> Forecast:
     """The forecast of any rows by any fit: other findings judge distance and convergence."""
-    return fit.accepted(unconverged=True, beyond_evidence=True).forecast(
-        rows, seed=seed
-    )
+    return fit.accepted({"unconverged", "beyond-evidence"}).forecast(rows, seed=seed)
 
 
 def judged_rows(fc: Forecast, rows: LossTable) -> pd.DataFrame:

@@ -25,9 +25,9 @@ from bayeslaw.laws.symbols import column_of
 from bayeslaw.model.effects import SIZE
 from bayeslaw.model.prior import draw_parameters
 from bayeslaw.tables.covariates import TABLE
-from bayeslaw.tables.hull import BEYOND_PREFIX, NEAR_DECADES, evidence, in_words, locate
+from bayeslaw.tables.hull import BEYOND_PREFIX, NEAR_DECADES, in_words
+from bayeslaw.tables.verdict import SEVERITIES, Level, Verdict
 
-SEVERITIES = ("ok", "caution", "no evidence", "refuse")
 VERDICT = {
     "ok": "OK: no finding against the use of this fit",
     "caution": "CAUTION: usable with reservations; read the findings under",
@@ -142,15 +142,16 @@ EXACT_LAW = (
 )
 
 
-def judge_extrapolation(fit: Fit, rows: pd.DataFrame) -> Finding:
-    """Distance of the rows beyond the training rows, and whether the data support it."""
+def judge_extrapolation(fit: Fit, verdict: Verdict) -> Finding:
+    """The verdict on rows, and what the fit's law and training rows add to it."""
     assert fit.table is not None
     # Of a pool the member with the most weight says whether its laws are taken as exact.
     seen, first = fit.table.frame, fit.first
-    located = locate(fit.table, rows, fit.about)
+    located = verdict.positions
     covariates = TABLE | fit.about
     values = {name: int(seen[name].nunique()) for name in covariates if name in seen}
-    words, levels = [], ["ok"]
+    words: list[str] = []
+    levels: list[Level] = ["ok"]
     for name, count in values.items():
         far = (
             float(located[BEYOND_PREFIX + name].max())
@@ -163,18 +164,15 @@ def judge_extrapolation(fit: Fit, rows: pd.DataFrame) -> Finding:
             "decades" if name in TABLE or covariates[name].logged else "times its range"
         )
         text = f"{covariates[name].text} lies up to {far:.2g} {unit} beyond the training rows"
-        level = "caution"
+        level: Level = "caution"
         if name not in fit.columns:
             if count > 1:  # it varies in the training rows, and the law does without it
                 continue
             text = f"{covariates[name].text} differs from its only value in the training rows, and "
             text += "the law has no term in it."
         elif count == 1:
-            level, text = (
-                "refuse",
-                f"{text}, and one value says nothing on others: too far to ",
-            )
-            text += "forecast."
+            level = "refuse"
+            text += ", and one value says nothing on others: too far to forecast."
         elif name == "params" and count < SIZE.fewest:
             text += f", and {count} sizes are too few to estimate the effect of a size."
         elif count < FEWEST_VALUES:
@@ -183,15 +181,15 @@ def judge_extrapolation(fit: Fit, rows: pd.DataFrame) -> Finding:
             continue
         words.append(text)
         levels.append(level)
-    level, text = evidence(located, fit.about, refuse=not fit.accepts_beyond)
-    levels.append(level)
-    words += [text] if text else []
+    levels.append(verdict.level)
+    if verdict.words:
+        words.append(verdict.words)
     if located["decades"].max() > NEAR_DECADES and not first.law.discrepancy_parameters:
         levels.append("caution")
         words.append(EXACT_LAW)
     words.append(f"Rows to forecast: {in_words(located)}.")
-    worst = max(levels, key=SEVERITIES.index)
-    return Finding("extrapolation", worst, tuple(words), located, {"levels": values})
+    level = max(levels, key=SEVERITIES.index)
+    return Finding("extrapolation", level, tuple(words), located, {"levels": values})
 
 
 # -- what the data determine -----------------------------------------------------------------------
@@ -475,7 +473,8 @@ def judge_curvature(fit: Posterior, rows: pd.DataFrame | None) -> Finding | None
         f"{listed(distances)}."
     ]
     if rows is not None:
-        located, along = locate(fit.table, rows, fit.about), fit.law.covariates_of
+        located = fit.verdict(rows).positions
+        along = fit.law.covariates_of
         along |= {
             w.steps: (*map(column_of, (w.along, w.over or w.along)),)
             for w in fit.law.walks

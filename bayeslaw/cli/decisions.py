@@ -13,7 +13,7 @@ from bayeslaw.cli.app import Result, command
 from bayeslaw.cli.options import argument, option, output, query
 from bayeslaw.cli.parsing import Covariates, Levels, Numbers
 from bayeslaw.cli.sources import beside, save_figure, save_frame
-from bayeslaw.common.errors import BayeslawError, TableError
+from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import Note, Shown
 
@@ -122,8 +122,7 @@ def derive(
     figure: Path | None = output(
         "Draw isoFLOP curves of --flops and the compute-optimal frontier.", *opt.FIGURES
     ),
-    allow_unconverged: bool = opt.UNCONVERGED,
-    beyond_evidence: bool = opt.BEYOND_EVIDENCE,
+    accept: opt.Accept = opt.ACCEPT,
 ) -> Shown:
     """Derive numbers from a fit, each with its median and credible intervals.
 
@@ -138,12 +137,10 @@ def derive(
 
     if figure is not None and not asked.flops:
         raise BayeslawError("--figure draws the split of budgets; give --flops.")
-    fit = _accepted(posterior, allow_unconverged)
-    other = (
-        None if asked.against is None else _accepted(asked.against, allow_unconverged)
-    )
+    fit = _accepted(posterior, accept)
+    other = None if asked.against is None else _accepted(asked.against, accept)
     derived = asked.derived(fit, other)
-    _refuse_far(derived, beyond_evidence)
+    _refuse_far(derived, accept)
     fixed = {"drift": asked.drift, **asked.fixed(fit.law)}
     save_figure(figure, lambda: bl.plots.compute_optimal(fit, asked.flops, **fixed))
     frames = [of.to_frame(levels).assign(derived=name) for name, of in derived.items()]
@@ -159,13 +156,11 @@ def derive(
     return beside(fit, whole).adding(levels=levels, derived=document, out=out)
 
 
-def _accepted(posterior: Path, unconverged: bool) -> "bl.Posterior":
+def _accepted(posterior: Path, accepts: opt.Accepts) -> "bl.Posterior":
     """A saved posterior of one law; what lies too far out is refused by `_refuse_far`."""
     from bayeslaw.inference.pools import load_posterior
 
-    return load_posterior(posterior).accepted(
-        unconverged=unconverged, beyond_evidence=True
-    )
+    return load_posterior(posterior).accepted({*accepts, "beyond-evidence"})
 
 
 @command(
@@ -184,8 +179,7 @@ def recipes(
     at: Covariates = option('Rows: "params=6.9e9 tokens=1.4e11".', metavar="SPEC"),
     level: float = option("Probability of the intervals.", default=0.9),
     out: Path | None = output("File for the table, .csv or .parquet.", *opt.TABLES),
-    allow_unconverged: bool = opt.UNCONVERGED,
-    beyond_evidence: bool = opt.BEYOND_EVIDENCE,
+    accept: opt.Accept = opt.ACCEPT,
 ) -> Shown:
     """Compare recipes: which has the lowest loss, how surely, and what choosing now may cost.
 
@@ -194,24 +188,22 @@ def recipes(
     """
     if len({path.stem for path in posteriors}) < len(posteriors):
         raise BayeslawError("two posteriors have the same file name; rename one.")
-    fits = {path.stem: _accepted(path, allow_unconverged) for path in posteriors}
+    fits = {path.stem: _accepted(path, accept) for path in posteriors}
     rows = bl.grid(**at) if at else None
     compared = bl.compare_recipes(fits, rows, flops=flops or None)
-    _refuse_far({"recipes": compared}, beyond_evidence)
+    _refuse_far({"recipes": compared}, accept)
     save_frame(out, compared.to_frame(level))
     return compared.shown(level).adding(out=out)
 
 
 def _refuse_far(
-    derived: "Mapping[str, bl.derive.Derived | bl.Recipes]", beyond_evidence: bool
+    derived: "Mapping[str, bl.derive.Derived | bl.Recipes]", accepts: opt.Accepts
 ) -> None:
     """Refuse numbers too far from the fitted rows, as `forecast` does."""
-    from bayeslaw.derive.derived import judged
+    from bayeslaw.derive.derived import worst_of
 
     for numbers in derived.values():
-        level, reason = judged(numbers.places, refuse=not beyond_evidence)
-        if level == "refuse":
-            raise TableError(reason)
+        worst_of(numbers.verdicts).accepting(accepts).require()
 
 
 # -- plans ----------------------------------------------------------------------------------------
@@ -313,19 +305,19 @@ class Limits:
             raise BayeslawError(f"a plan needs {options} (or --example paper).")
 
     def planned(
-        self, seed: int, **accepted: Any
+        self, seed: int, accepts: opt.Accepts
     ) -> "tuple[bl.Plan, bl.LossTable | None]":
         """The plan, and the rows of the target, which the example has none of."""
         search: dict[str, Any] = {"confidence": self.confidence, "seed": seed}
         search |= {"losses": self.losses, "replay": self.replay or None}
         if self.example is not None:
             search |= {"max_loss": self.max_loss, "max_forgetting": self.max_forgetting}
-            return bl.plan_example(**search, **accepted), None
+            return bl.plan_example(**search, accepts=accepts), None
         names = opt.names_of(Limits, "target", "source", "example", "replay")
         limits: dict[str, Any] = {name: getattr(self, name) for name in names}
         limits |= search | {"baseline": self.baseline or None}
         files = (str(self.target), str(self.source))
-        target, source = (bl.load(file).accepted(**accepted) for file in files)
+        target, source = (bl.load(file).accepted(accepts) for file in files)
         return bl.plan(target=target, source=source, **limits), target.table
 
 
@@ -379,8 +371,7 @@ def plan(
     backtest: Path | None = opt.QUOTED,
     figure: Path | None = output("Draw the landscape (PNG, PDF or SVG).", *opt.FIGURES),
     explore: Path | None = output("Write a page to explore P(both) (HTML).", ".html"),
-    allow_unconverged: bool = opt.UNCONVERGED,
-    beyond_evidence: bool = opt.BEYOND_EVIDENCE,
+    accept: opt.Accept = opt.ACCEPT,
     seed: int = opt.SEED,
 ) -> Result:
     """Plan the smallest adaptation budget and its replay ratio.
@@ -392,8 +383,8 @@ def plan(
     the medians with its probability of failure.
 
     Exits with 1 if the limits are met only farther from the fitted rows than bands were ever
-    tested, and refuses a plan twice as far; --beyond-evidence accepts both. --example paper takes
-    other limits, and exits with 0 for any plan.
+    tested, and refuses a plan twice as far; --accept beyond-evidence accepts both. --example paper
+    takes other limits, and exits with 0 for any plan.
     """
     limits.check()
     tested = None if backtest is None else bl.read_backtest(backtest)
@@ -405,8 +396,7 @@ def plan(
                 "--explore shows budgets to choose from; leave out --atpp."
             )
         check_plotly()
-    accepted = {"unconverged": allow_unconverged, "beyond_evidence": beyond_evidence}
-    planned, rows = limits.planned(seed, **accepted)
+    planned, rows = limits.planned(seed, accept)
     shown = planned.shown().adding(backtest=None) + choices.shown(planned)
     chosen = planned.chosen
     if tested is not None and rows is not None and chosen.tokens < math.inf:
@@ -415,7 +405,9 @@ def plan(
     save_figure(figure, lambda: bl.plots.plan_landscape(planned))
     notes = [] if explore is None else _explored(planned, explore)
     shown = shown.adding(out=figure, page=None if notes else explore)
-    near = beyond_evidence or planned.status != "feasible, beyond the evidence"
+    near = (
+        "beyond-evidence" in accept or planned.status != "feasible, beyond the evidence"
+    )
     # The verdict of an example is there to be read: no script has to stop for it.
     near = near or limits.example is not None
     return Result(shown, notes, 2 if notes else 0 if near else 1)
@@ -463,7 +455,7 @@ def anchors(
     out: Path | None = output(
         "Write the rows to measure (CSV or Parquet).", *opt.TABLES
     ),
-    allow_unconverged: bool = opt.UNCONVERGED,
+    accept: opt.Unconverged = opt.UNCONVERGED,
     seed: int = opt.SEED,
 ) -> Shown:
     """Choose which runs to buy next.
@@ -475,7 +467,7 @@ def anchors(
         raise BayeslawError("say how many runs (--k) or what they may cost (--budget).")
     pool = _rows(candidates, "--candidates", where)
     target_rows = _rows(targets, "--targets", aim)
-    fitted = bl.load(posterior).accepted(unconverged=allow_unconverged)
+    fitted = bl.load(posterior).accepted(accept)
     chosen = bl.choose_anchors(
         fitted, pool, target_rows, k=k, budget=budget, cost=cost, seed=seed
     )

@@ -81,8 +81,8 @@ class Bands:
         return whole.adding(scores=None)
 
 
-def _near(beyond_evidence: bool) -> sources.Need:
-    return "any" if beyond_evidence else "near"
+def _near(accepts: opt.Accepts) -> sources.Need:
+    return "any" if "beyond-evidence" in accepts else "near"
 
 
 def _titled(shown: Shown, rows: "bl.LossTable") -> Shown:
@@ -104,8 +104,7 @@ def forecast(
     choice: opt.Selection,
     bands: Bands,
     backtest: Path | None = opt.QUOTED,
-    allow_unconverged: bool = opt.UNCONVERGED,
-    beyond_evidence: bool = opt.BEYOND_EVIDENCE,
+    accept: opt.Accept = opt.ACCEPT,
     fitting: opt.Fitting,
 ) -> Shown:
     """Forecast losses with bands.
@@ -118,9 +117,9 @@ def forecast(
     """
     bands.check(fitting)
     tested = None if backtest is None else bl.read_backtest(backtest)
-    fitted, rows = sources.fit_or_load(source, choice, fitting, _near(beyond_evidence))
+    fitted, rows = sources.fit_or_load(source, choice, fitting, _near(accept))
     # Rows too far out were refused above.
-    fitted = fitted.accepted(unconverged=allow_unconverged, beyond_evidence=True)
+    fitted = fitted.accepted({*accept, "beyond-evidence"})
     whole = bands.forecast(fitted, rows, fitting)
     if tested is not None:
         assert fitted.table is not None  # it is a posterior
@@ -141,8 +140,7 @@ def running(
     ),
     choice: opt.Training,
     bands: Bands,
-    allow_unconverged: bool = opt.UNCONVERGED,
-    beyond_evidence: bool = opt.BEYOND_EVIDENCE,
+    accept: opt.Accept = opt.ACCEPT,
     fitting: opt.Fitting,
 ) -> Shown:
     """Forecast where a run that goes on will end.
@@ -154,11 +152,9 @@ def running(
     table = choice.table(finished, choice.source_table).training(choice.train)
     law, ends = sources.required(choice.law, table), opt.of_grid(grid, "--grid")
     table, rows = going_on(table, choice.table(run, choice.source_table), ends)
-    rows = sources.checked(
-        rows, sources.laws_of(law, table), table, _near(beyond_evidence)
-    )
+    rows = sources.checked(rows, sources.laws_of(law, table), table, _near(accept))
     fitted = sources.fit_table(law, table, fitting)
-    fitted = fitted.accepted(unconverged=allow_unconverged, beyond_evidence=True)
+    fitted = fitted.accepted({*accept, "beyond-evidence"})
     return sources.beside(fitted, bands.forecast(fitted, rows, fitting), rows=rows)
 
 
@@ -214,8 +210,7 @@ class OfSaved(opt.Rows):
     """The forecast of a saved posterior."""
 
     posterior: Path = opt.SAVED
-    allow_unconverged: bool = opt.UNCONVERGED
-    beyond_evidence: bool = opt.BEYOND_EVIDENCE
+    accept: opt.Accept = opt.ACCEPT
     seed: int = opt.SEED
 
     def forecast(
@@ -223,10 +218,8 @@ class OfSaved(opt.Rows):
     ) -> "tuple[bl.Posterior | bl.Pool, bl.LossTable, bl.Forecast]":
         """The posterior, the rows, and their forecast; options `used` beside it need no --rows."""
         fitted = sources.load(self.posterior, self, *used)
-        rows = sources.rows_of(fitted, self, _near(self.beyond_evidence))
-        fitted = fitted.accepted(
-            unconverged=self.allow_unconverged, beyond_evidence=True
-        )
+        rows = sources.rows_of(fitted, self, _near(self.accept))
+        fitted = fitted.accepted({*self.accept, "beyond-evidence"})
         return fitted, rows, fitted.forecast(rows, seed=self.seed)
 
 
@@ -398,7 +391,7 @@ def score(
     *,
     source: Path = opt.SOURCE,
     choice: opt.Selection,
-    allow_unconverged: bool = opt.UNCONVERGED,
+    accept: opt.Unconverged = opt.UNCONVERGED,
     fitting: opt.Fitting,
 ) -> Shown:
     """Score a fit on measured losses."""
@@ -406,7 +399,7 @@ def score(
     from bayeslaw.huber.point_fit import shown_points
 
     fitted, rows = sources.fit_or_load(source, choice, fitting, "measured")
-    fitted = fitted.accepted(unconverged=allow_unconverged)
+    fitted = fitted.accepted(accept)
     scores = scored(fitted, rows, seed=fitting.seed)
     shown = replace(shown_scores(*scores), title=f"Scores on {rows}").adding(
         rows=len(rows)
@@ -446,7 +439,7 @@ def compare(
         f"Laws, separated by commas: {opt.LAWS}, or paths.",
         default="form1,form2,form3,dcpt",
     ),
-    allow_unconverged: bool = opt.UNCONVERGED,
+    accept: opt.Unconverged = opt.UNCONVERGED,
     fitting: Comparing,
 ) -> Shown:
     """Compare several laws on one split, in each domain.
@@ -460,10 +453,7 @@ def compare(
     from bayeslaw.laws.steps import Departure
     from bayeslaw.tables.table import is_synthetic
 
-    settings = fitting.arguments() | {
-        "method": fitting.method,
-        "unconverged": allow_unconverged,
-    }
+    settings = fitting.arguments() | {"method": fitting.method, "accepts": accept}
     starts = source if any(bl.load_law(name).step(Departure) for name in laws) else None
     if source is not None:
         opt.refuse("beside --source, which says it", "role")

@@ -79,7 +79,7 @@ def checked(
     """The rows, with what the laws hold; `TableError` if they cannot forecast or score them."""
     from bayeslaw.design.design import Design, with_held
     from bayeslaw.tables.comparison import check_rows
-    from bayeslaw.tables.hull import evidence
+    from bayeslaw.tables.verdict import judge
 
     for law in laws:
         _ = Design(law, rows).x  # raises for rows with tokens = 0
@@ -88,11 +88,11 @@ def checked(
             raise TableError(
                 f"{rows.name}: no column 'loss'; scores need measured losses."
             )
-        if need == "near":
-            positions = bl.locate(fitted, rows, law.about)
-            level, reason = evidence(positions, law.about, refuse=True)
-            if level == "refuse":
-                raise TableError(f"{rows.name}: {reason}")
+    if need == "near":
+        # In the covariates of all laws of a pool, as its forecast and `check` judge them.
+        columns = {name: row for law in laws for name, row in law.about.items()}
+        judge(fitted, rows, columns).require(rows.name)
+    for law in laws:
         rows = replace(rows, frame=with_held(law, rows.frame, rows.name))
     return rows
 

@@ -33,8 +33,8 @@ from bayeslaw.derive.derived import (
     derived,
     determined,
     interval,
-    placed,
     quantile,
+    verdict_on,
     warn_beyond,
 )
 from bayeslaw.derive.law_as_stated import law_as_stated
@@ -42,9 +42,9 @@ from bayeslaw.inference.pools import pair_draws, role_of
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.steps import Departure
 from bayeslaw.tables.comparison import labels_of
-from bayeslaw.tables.hull import MEASURED_DECADES
 from bayeslaw.tables.table import Rows, is_synthetic
 from bayeslaw.tables.units import check_units
+from bayeslaw.tables.verdict import MEASURED_DECADES, Verdict
 
 FLOPS = 6.0
 """FLOPs per parameter and token."""
@@ -176,7 +176,7 @@ class Budgets:
 
     def splits(
         self, flops: Sequence[float], log_ratio: Floats
-    ) -> tuple[pd.DataFrame, list[str]]:
+    ) -> tuple[Verdict, list[str]]:
         """Where the splits of budgets lie beside the fitted rows, and notes about the search.
 
         Of the best log(D / N), (draws, flops), the median is located. Budgets that are infinite
@@ -197,9 +197,9 @@ class Budgets:
                 f"range in {percent(share)} of the draws; to search further: "
                 f"{argument('search', wider)}"
             )
-        return placed(self.fit, rows[np.isfinite(flops)]), notes
+        return verdict_on(self.fit, rows[np.isfinite(flops)]), notes
 
-    def median_splits(self, flops: Floats) -> tuple[pd.DataFrame, list[str]]:
+    def median_splits(self, flops: Floats) -> tuple[Verdict, list[str]]:
         """`splits` at the medians of some budgets, (draws, targets)."""
         middle = [quantile(column, 0.5) for column in flops.T]
         never = np.full(len(flops), np.nan)
@@ -368,11 +368,11 @@ def compute_optimal(
     drifting = budgets_of(posterior, search, {"replay": replay, "ptpp": ptpp, **own})
     if drift:
         found = _optimum(drifting, asked, span)
-        warn_beyond(found.places, [posterior])
+        warn_beyond(found.verdicts, [posterior])
         return found
     law = law_as_stated(posterior)
     found = _optimum(replace(drifting, fit=law, losses=law.losses), asked, span)
-    warn_beyond(found.places, [posterior])
+    warn_beyond(found.verdicts, [posterior])
     found = replace(found, answers=_recommended(found))
     return (
         found
@@ -452,11 +452,15 @@ def _optimum(budgets: Budgets, flops: Sequence[float], span: float) -> Derived:
     bounded = {
         name: at_low | at_high if "exponent" in name else at_bound for name in numbers
     }
-    places, notes = budgets.splits(flops, log_ratio)
+    verdict, notes = budgets.splits(flops, log_ratio)
     notes.append(f"exponents: mean slopes over a factor {span:g} of budget")
-    cases, at = pd.DataFrame({"flops": flops}), {"": places}
     return derived(
-        numbers, cases, [budgets.fit], at_bound=bounded, notes=notes, places=at
+        numbers,
+        pd.DataFrame({"flops": flops}),
+        [budgets.fit],
+        at_bound=bounded,
+        notes=notes,
+        verdicts={"": verdict},
     )
 
 
@@ -500,15 +504,15 @@ def flops_to_reach(
     reach = reach_of([posterior])
     budgets = budgets_of(posterior, search, {"replay": replay, "ptpp": ptpp, **own})
     flops, at_bound = budgets.flops_to(targets, reach)
-    places, notes = budgets.median_splits(flops)
-    warn_beyond({"": places}, [posterior])
+    verdict, notes = budgets.median_splits(flops)
+    warn_beyond({"": verdict}, [posterior])
     return derived(
         {"flops": (flops, "FLOPs")},
         pd.DataFrame({"loss": targets}),
         [posterior],
         at_bound={"flops": at_bound},
         notes=[*notes, REACHED.format(*reach)],
-        places={"": places},
+        verdicts={"": verdict},
     )
 
 
@@ -557,24 +561,26 @@ def compute_multiplier(
     checked(*fits)
     check_same_data(fits)
     index, how = pair_draws(fits)
-    reach, places = reach_of(fits), {}
-    reached, notes = [], [f"draws paired {how}"]
+    reach = reach_of(fits)
+    verdicts: dict[str, Verdict] = {}
+    reached: list[tuple[Floats, Bools]] = []
+    notes = [f"draws paired {how}"]
     for name, fit, draws in zip(("recipe", "reference"), fits, index, strict=True):
         budgets = budgets_of(fit, search, {}, draws)
         reached.append(budgets.flops_to(targets, reach))
-        places[name], of_recipe = budgets.median_splits(reached[-1][0])
+        verdicts[name], of_recipe = budgets.median_splits(reached[-1][0])
         notes += [f"{name}: {note}" for note in of_recipe]
     (flops, bound), (reference_flops, reference_bound) = reached
     with np.errstate(invalid="ignore"):  # infinity over infinity is not defined
         ratio = reference_flops / flops
-    warn_beyond(places, fits)
+    warn_beyond(verdicts, fits)
     return derived(
         {"multiplier": (ratio, "1")},
         pd.DataFrame({"loss": targets}),
         fits,
         at_bound={"multiplier": reference_bound | bound},
         notes=[*notes, REACHED.format(*reach)],
-        places=places,
+        verdicts=verdicts,
     )
 
 

@@ -385,7 +385,7 @@ def _at_cut(
     asked = arguments.pop("law", law)
     fitting = fit if member_laws(asked) is None else fit_pool
     posterior = fitting(asked, train, seed=seed, **arguments)
-    posterior = posterior.accepted(unconverged=True, beyond_evidence=True)
+    posterior = posterior.accepted({"unconverged", "beyond-evidence"})
     known = dict.fromkeys((*COVARIATES, *posterior.columns))
     columns = [c for c in known if c in table.frame]
     fc = posterior.forecast(test, seed=seed)

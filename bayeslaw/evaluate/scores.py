@@ -5,7 +5,7 @@ computed on log loss. A difference of .01 in log loss is a relative error of abo
 """
 
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Unpack
 
 import numpy as np
@@ -14,7 +14,13 @@ from scipy.special import huber
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.common.errors import FitError, FitWarning, TableError, TableWarning
+from bayeslaw.common.errors import (
+    Acceptance,
+    FitError,
+    FitWarning,
+    TableError,
+    TableWarning,
+)
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.progress import each
 from bayeslaw.common.shown import Block, Format, Note, Shown, Table
@@ -124,7 +130,7 @@ def scored(
         point, samples = prediction.predict(table), None
     else:
         if not isinstance(prediction, Forecast):
-            posterior = with_draws(prediction, "score").accepted(beyond_evidence=True)
+            posterior = with_draws(prediction, "score").accepted("beyond-evidence")
             prediction = posterior.forecast(table, seed=seed)
         columns = (*prediction.columns, *prediction.labels)
         check_same_rows(
@@ -212,7 +218,7 @@ def compare(
     method: str = "huber",
     bounds: Bounds = "paper",
     seed: int = 0,
-    unconverged: bool = False,
+    accepts: Collection[Acceptance] = (),
     **settings: Unpack[FitKeywords],
 ) -> pd.DataFrame:
     """Fit several laws on one split and score them on its test rows.
@@ -237,7 +243,7 @@ def compare(
     bounds : {"paper", "prior"}
         Of the parameters of Huber fits; see `fit_huber`.
     seed : int
-    unconverged : bool
+    accepts : set of {"unconverged"}
         Accept posteriors that failed the convergence checks; see `Posterior.accepted`.
     **settings
         Arguments of `bayeslaw.fit`; of these, ``"huber"`` has `delta` alone.
@@ -302,7 +308,7 @@ def compare(
         ):
             if method == "nuts":
                 drawn = fit(law, used, seed=seed, **settings)
-                accepted = drawn.accepted(unconverged=unconverged)
+                accepted = drawn.accepted(accepts)
                 # The oracle is fitted to the rows on which it is scored, and its label says so.
                 scores, _ = scored(accepted, rest, seed=seed)
                 words = "; ".join(drawn.convergence.failures)

@@ -1,7 +1,7 @@
 """Pools: posteriors of several laws on one table, used as one."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.common.errors import FileError, FitError, LawError
+from bayeslaw.common.errors import Acceptance, FileError, FitError, LawError
 from bayeslaw.common.shown import Note, Showing, Shown
 from bayeslaw.design.described import described, held_columns, units
 from bayeslaw.design.fits import BaseFit
@@ -23,7 +23,6 @@ from bayeslaw.inference.forecast import Forecast
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.comparison import labels_of
-from bayeslaw.tables.hull import warn_beyond
 from bayeslaw.tables.table import LossTable, Rows
 
 POOLS = {"adaptation": ("form1n", "transfer")}
@@ -65,8 +64,8 @@ class Pool(Showing, BaseFit):
             raise LawError(
                 f"pool {self.name}: its members are fits of different tables."
             )
-        accepting = all(fit.accepts_beyond for fit in self.members.values())
-        object.__setattr__(self, "accepts_beyond", accepting)
+        accepted = [fit.accepts for fit in self.members.values()]
+        object.__setattr__(self, "accepts", frozenset.intersection(*accepted))
         object.__setattr__(
             self, "weights", {n: float(w / total) for n, w in weights.items()}
         )
@@ -153,12 +152,9 @@ class Pool(Showing, BaseFit):
             f"{self.table.name}: {failure}" for failure in self.convergence.failures
         )
 
-    def accepted(
-        self, *, unconverged: bool = False, beyond_evidence: bool = False
-    ) -> Self:
-        what = {"unconverged": unconverged, "beyond_evidence": beyond_evidence}
+    def accepted(self, accepts: Acceptance | Collection[Acceptance]) -> Self:
         return self.with_members(
-            {n: fit.accepted(**what) for n, fit in self.members.items()}
+            {name: fit.accepted(accepts) for name, fit in self.members.items()}
         )
 
     def with_members(self, members: Mapping[str, Posterior]) -> Self:
@@ -223,7 +219,7 @@ class Pool(Showing, BaseFit):
         parts = {
             # Members would warn of the same rows; the pool warns once, below.
             name: fits[name]
-            .accepted(beyond_evidence=True)
+            .accepted("beyond-evidence")
             .forecast(rows, kind=kind, seed=seed)
             for name, weight in self.weights.items()
             if weight > least
@@ -245,8 +241,7 @@ class Pool(Showing, BaseFit):
         first = min(
             parts.values(), key=lambda part: part.convergence.ok
         )  # one that failed, if any
-        if not self.accepts_beyond:
-            warn_beyond(self.table, first.frame, self.about, rows.name)
+        self._warn_beyond(first.frame, rows.name)
         return Forecast(
             draws=xr.concat(
                 taken, "draw", coords="minimal", compat="override", join="override"

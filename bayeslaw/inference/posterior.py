@@ -26,7 +26,6 @@ from bayeslaw.laws.priors import FLOORS, NOISE
 from bayeslaw.model import effects
 from bayeslaw.model.building import build
 from bayeslaw.model.training import make_data
-from bayeslaw.tables.hull import warn_beyond
 from bayeslaw.tables.table import Rows
 from bayeslaw.tables.units import check_units
 from bayeslaw.tables.validation import COLUMNS
@@ -125,8 +124,7 @@ class Posterior(Showing, FittedLaw):
             name="loss",
             attrs={"units": "nats per token", "kind": kind, "law": self.law.name},
         )
-        if not self.accepts_beyond:
-            warn_beyond(self.table, frame, self.about, name)
+        self._warn_beyond(frame, name)
         return Forecast(
             draws, frame, self.law.name, kind, self.convergence,
             fits={self.law.name: self}, seed=seed,

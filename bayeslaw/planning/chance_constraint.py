@@ -36,7 +36,7 @@ import numpy as np
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.inference.pools import Fit
 from bayeslaw.planning.planned_run import Domain, Farness, are_measured
-from bayeslaw.tables.hull import MEASURED_DECADES, TOO_FAR
+from bayeslaw.tables.verdict import MEASURED_DECADES, TOO_FAR
 
 NAMES = "target", "forgetting"
 """What the limits are on."""
@@ -129,7 +129,7 @@ def searched_budgets(fits: Collection[Fit], params: float) -> Floats:
         highs.append(high)
     low, high = min(lows) - REACH, max(highs) + REACH
     budgets = np.linspace(low, high, math.ceil((high - low) / SPACING) + 1)
-    if all(fit.accepts_beyond for fit in fits):
+    if all("beyond-evidence" in fit.accepts for fit in fits):
         return np.concatenate([low - ACCEPTED[::-1], budgets, high + ACCEPTED])
     return budgets
 

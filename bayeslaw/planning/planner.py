@@ -44,8 +44,8 @@ from bayeslaw.planning.result import (
     choice_at,
     replay_ratios,
 )
-from bayeslaw.tables.hull import TOO_FAR
 from bayeslaw.tables.table import is_synthetic
+from bayeslaw.tables.verdict import TOO_FAR
 
 RATIOS, LEAST_RATIO = 34, 0.005
 """Replay ratios of the lattice of a plan; the least of them, and of 1 less the greatest."""
@@ -188,13 +188,14 @@ def plan(
     best, cheaper, likeliest = map(others.get, ("best", "cheaper", "likeliest"))
     shown = best or choice_at(problem, place)
     chosen = run.at(shown.tokens, shown.replay)
-    level, evidence, outside = judged(fits, chosen, refuse=best is None)
-    if level == "refuse":
-        raise _no_evidence(losses, shown, likeliest, evidence)
-    status = FEASIBLE if level == "ok" else BEYOND
+    verdict, outside = judged(fits, chosen, refuse=best is None)
+    if verdict.level == "refuse":
+        raise _no_evidence(losses, shown, likeliest, verdict.words)
+    status = FEASIBLE if verdict.level == "ok" else BEYOND
+    evidence = verdict.evidence
     # The plan lies within the evidence, so the words are of the cheaper one, which does not.
     if cheaper is not None:
-        evidence = judged(fits, run.at(cheaper.tokens, cheaper.replay))[1]
+        evidence = judged(fits, run.at(cheaper.tokens, cheaper.replay))[0].evidence
     error, held_out = monte_carlo(problem, None if best else place)
     asked = {
         name: getattr(run, name) for name in ("params", "ptpp", "base", "unique_tokens")
@@ -300,10 +301,10 @@ def _plan_of(
         return INFEASIBLE, "infeasible"
     found = choice_at(problem, place)
     run = problem.limits[0].domain.run
-    level = judged(fits, run.at(found.tokens, found.replay), refuse=True)[0]
-    if level == "refuse":
+    verdict, _ = judged(fits, run.at(found.tokens, found.replay), refuse=True)
+    if verdict.level == "refuse":
         return INFEASIBLE, "infeasible"
-    return found, FEASIBLE if level == "ok" else BEYOND
+    return found, FEASIBLE if verdict.level == "ok" else BEYOND
 
 
 def _deterministic(problem: Problem) -> Choice:
@@ -375,9 +376,7 @@ def _reach(fits: Mapping[str, Fit], run: PlannedRun) -> Farness | None:
         fitted = next(fit.table.frame for fit in fits.values() if fit.table is not None)
         # In the middle of the rows in tokens and replay, so that only size and stage are too far.
         typical = {c: fitted[c].median() for c in ("tokens", "replay") if c in fitted}
-        level, words, _ = judged(fits, run.row.assign(**typical), refuse=True)
-        if level == "refuse":
-            raise TableError(f"plan: {words}")
+        judged(fits, run.row.assign(**typical), refuse=True)[0].require("plan")
     return far
 
 

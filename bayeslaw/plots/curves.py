@@ -45,7 +45,6 @@ from bayeslaw.tables.hull import (
     INTERPOLATION,
     PROJECTION,
     farthest,
-    locate,
 )
 from bayeslaw.tables.table import Rows, rows_of
 from bayeslaw.tables.validation import COVARIATES
@@ -234,15 +233,14 @@ def _paths(fit: Fit, frame: pd.DataFrame) -> pd.DataFrame:
 def _predicted(fit: Fit, rows: pd.DataFrame, seed: int) -> pd.DataFrame:
     """Rows with median and position, and with bands, or with the range of a point fit."""
     if isinstance(fit, PointFit):
-        fitted = rows if fit.table is None else fit.table.frame
-        positions = locate(fitted, rows, fit.about).set_index(rows.index)
+        positions = fit.verdict(rows).positions
         ranges = (
             fit.forecast(rows)
             .set_index(rows.index)
             .rename(columns={"prediction": "median"})
         )
         return ranges.join(positions).assign(inside_90=True)
-    predictive = fit.accepted(beyond_evidence=True).forecast(rows, seed=seed)
+    predictive = fit.accepted("beyond-evidence").forecast(rows, seed=seed)
     return predictive.to_frame((0.5, 0.9)).join(
         predictive.positions.filter(like=BEYOND_PREFIX)
     )
@@ -380,7 +378,7 @@ def overview(
     `rows` and `seed` are as for `forecast`; rows that were fitted are fitted runs.
     """
     valid = rows_of(rows, "grid", fit.columns).frame
-    predictive = fit.accepted(beyond_evidence=True).forecast(valid, seed=seed)
+    predictive = fit.accepted("beyond-evidence").forecast(valid, seed=seed)
     # A fitted row is a fitted run; if all are, they are what was asked for.
     forecast = _with_compute(predictive.held_out.to_frame((0.5, 0.9)))
     train = _with_compute(fit.table.measured)
@@ -467,7 +465,7 @@ def _law_curves(
     if not curves:
         return []
     rows = rows_of(pd.concat(curves, ignore_index=True), "grid", fit.columns).frame
-    forecast = fit.accepted(beyond_evidence=True).forecast(rows, seed=seed)
+    forecast = fit.accepted("beyond-evidence").forecast(rows, seed=seed)
     drawn = _with_compute(forecast.frame.assign(median=forecast.median))
     return [drawn[i : i + CURVE_POINTS] for i in range(0, len(drawn), CURVE_POINTS)]
 

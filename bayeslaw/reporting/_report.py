@@ -145,7 +145,7 @@ def report(
         rows = LossTable(valid.frame, valid.name)
     train, test = train or fit.table.selection, test or rows.selection
     # The verdict of the check, at the top, says how far the rows lie.
-    forecast = fit.accepted(beyond_evidence=True).forecast(rows, seed=seed)
+    forecast = fit.accepted("beyond-evidence").forecast(rows, seed=seed)
     checked, shown = check(fit, rows, seed=seed), forecast.shown()
     warnings, (answer, summary) = (
         _warnings(fit, shown, plan),
