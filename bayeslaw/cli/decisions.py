@@ -84,7 +84,8 @@ class Asked:
         """The numbers of a fit, some of them compared with an `other` one."""
         from bayeslaw.laws.steps import Tuning
 
-        ask, fixed = bl.derive, self.fixed(fit.law)
+        ask = bl.derive
+        fixed = self.fixed(fit.law)
         derived = {"floor": ask.floor(fit)}
         if self.flops:
             asked = {"span": self.span, "drift": self.drift, **fixed}
@@ -145,7 +146,8 @@ def derive(
     save_figure(figure, lambda: bl.plots.compute_optimal(fit, asked.flops, **fixed))
     frames = [of.to_frame(levels).assign(derived=name) for name, of in derived.items()]
     save_frame(out, pd.concat(frames, ignore_index=True))
-    whole, document = Shown(), {}
+    whole = Shown()
+    document = {}
     for name, numbers in derived.items():
         shown = numbers.shown(levels)
         document[name] = dict(shown.document)

@@ -82,11 +82,9 @@ def simulate(
     ]
     domains = {}
     for name in table.frame["domain"].unique():
-        law, truth, sigma = (
-            world.laws[name].name,
-            dict(world.truth[name]),
-            world.sigma[name],
-        )
+        law = world.laws[name].name
+        truth = dict(world.truth[name])
+        sigma = world.sigma[name]
         sigma = sigma if noise else 0.0
         domains[name] = {"law": law, "truth": truth, "sigma": sigma}
         values = ", ".join(f"{n} {v:g}" for n, v in truth.items())
@@ -119,7 +117,8 @@ def fit(
         )
     rows = choice.table(table, choice.source_table).training(choice.train)
     fitted = sources.fit_table(sources.required(choice.law, rows), rows, fitting)
-    shown, head = fitted.shown(), sources.brief(fitted)
+    shown = fitted.shown()
+    head = sources.brief(fitted)
     parameters = shown.blocks[len(fitted.heading().blocks) :]
     # Of a fit that is saved the parameters are in the file.
     parameters = parameters if out is None else [Detail(block) for block in parameters]
@@ -184,7 +183,8 @@ def check(
     """
     from bayeslaw.tables.verdict import SEVERITIES
 
-    saved, rows = sources.is_posterior(source), None
+    saved = sources.is_posterior(source)
+    rows = None
     fitted: sources.Fitted
     if choice.test or choice.rows or choice.grid or (choice.train and not saved):
         fitted, rows = sources.fit_or_load(source, choice, sampling)
@@ -278,7 +278,9 @@ def report(
     fitted, rows = sources.fit_or_load(source, choice, sampling)
     assert not isinstance(fitted, bl.PointFit)
     fitted = fitted.accepted(accept)
-    seed, plan, comparison = sampling.seed, None, None
+    seed = sampling.seed
+    plan = None
+    comparison = None
     if other is not None:
         target = fitted.accepted("beyond-evidence")
         plan = bl.plan(target=target, source=other, seed=seed, **sections.plan)

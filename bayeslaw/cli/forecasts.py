@@ -65,7 +65,8 @@ class Bands:
         sources.save_figure(self.figure, drawn)
         predicted: bl.Forecast | bl.PointFit
         if isinstance(fitted, bl.PointFit):
-            predicted, points = fitted, fitted.forecast(rows)
+            predicted = fitted
+            points = fitted.forecast(rows)
             sources.save_frame(self.out, points)
             shown = shown_points(points, fitted.columns).adding(**fitting.document())
         else:
@@ -150,7 +151,8 @@ def running(
     """
     bands.check(fitting)
     table = choice.table(finished, choice.source_table).training(choice.train)
-    law, ends = sources.required(choice.law, table), opt.of_grid(grid, "--grid")
+    law = sources.required(choice.law, table)
+    ends = opt.of_grid(grid, "--grid")
     table, rows = going_on(table, choice.table(run, choice.source_table), ends)
     rows = sources.checked(rows, sources.laws_of(law, table), table, _near(accept))
     fitted = sources.fit_table(law, table, fitting)

@@ -22,7 +22,8 @@ from bayeslaw.common.errors import (
 from bayeslaw.common.files import models_dir
 from bayeslaw.inference.settings import FitSettings, about
 
-TABLES, FIGURES = (".csv", ".parquet"), (".png", ".pdf", ".svg")
+TABLES = (".csv", ".parquet")
+FIGURES = (".png", ".pdf", ".svg")
 """Endings of the files that are written."""
 CONTEXT: ContextVar[typer.Context] = ContextVar("context")
 """Of the command that runs."""

@@ -43,7 +43,8 @@ def fit_or_load(
         posterior = load(source, choice, sampling=sampling)
         return posterior, rows_of(posterior, choice, need)
     table = choice.table(source, choice.source_table)
-    law, rows = required(choice.law, table), choice.asked()
+    law = required(choice.law, table)
+    rows = choice.asked()
     if rows is None:
         table, rows = table.split(choice.train, choice.test)
     else:
@@ -133,10 +134,8 @@ def fit_table(law: str, table: "bl.LossTable", sampling: FitSettings) -> Fitted:
     settings = sampling.arguments()
     members = member_laws(law)
     if members and method != "nuts":
-        names, kind = (
-            ", ".join(map(str, members)),
-            "mode" if method == "map" else "Huber fit",
-        )
+        names = ", ".join(map(str, members))
+        kind = "mode" if method == "map" else "Huber fit"
         raise BayeslawError(f"--law {law}: pools have no {kind}; fit one of {names}.")
     by_method: dict[str, Callable[..., Fitted]] = {
         "huber": bl.fit_huber,

@@ -408,7 +408,8 @@ def best_rate(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
     >>> bl.derive.best_rate(fit, bl.grid(params=1e9, tokens=2e10)).to_frame()  # doctest: +SKIP
     """
     frame = _asked(posterior, rows)
-    law, at = posterior.law, posterior.at
+    law = posterior.law
+    at = posterior.at
     tuning = law.step(Tuning)
     if tuning is None:
         raise LawError(
@@ -421,7 +422,8 @@ def best_rate(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
         )
     )
     fitted = posterior.table.frame["rate"]
-    low, high = float(fitted.min()), float(fitted.max())
+    low = float(fitted.min())
+    high = float(fitted.max())
     middle = np.median(values, axis=0)
     outside = int(((middle < low) | (middle > high)).sum())
     notes = [f"Fitted rates: {number(low)} to {number(high)}."]

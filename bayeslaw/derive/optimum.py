@@ -68,9 +68,11 @@ WITH_DRIFT = (
     "with drift: best split of the fit whose exponents drift, and the loss that this fit forecasts "
     "for the recommended split"
 )
-RATIO_STEP, WIDE_RATIO_STEP = 0.01, 0.05
+RATIO_STEP = 0.01
+WIDE_RATIO_STEP = 0.05
 """Spacing of the lattice in log(D / N): for the best split, and for the least loss alone."""
-FLOPS_STEP, FINE_FLOPS_STEP = 1.0, 0.05
+FLOPS_STEP = 1.0
+FINE_FLOPS_STEP = 0.05
 """Spacing of budgets in log C: of all, and of those between which a loss is first reached."""
 
 type Range = tuple[float, float]
@@ -108,11 +110,13 @@ class Budgets:
         """
         ratios = self.ratios(step)
         losses = self.along(log_flops, ratios)
-        draw, node = np.arange(len(losses)), losses.argmin(1)
+        draw = np.arange(len(losses))
+        node = losses.argmin(1)
         inner = np.clip(node, 1, len(ratios) - 2)
         before, middle, after = (losses[draw, inner + side] for side in (-1, 0, 1))
         with np.errstate(all="ignore"):
-            slope, bend = 0.5 * (after - before), before - 2 * middle + after
+            slope = 0.5 * (after - before)
+            bend = before - 2 * middle + after
             shift = np.clip(np.where(bend > 0, -slope / bend, node - inner), -1, 1)
         least = middle + slope * shift + 0.5 * bend * shift**2
         smooth = np.isfinite(least)
@@ -155,15 +159,18 @@ class Budgets:
     def _first(self, nodes: Floats, losses: Floats, target: Floats) -> Floats:
         """Least log budget of each draw that reaches its target, given losses at some nodes."""
         held = losses <= target
-        reached, node = held.any(0), held.argmax(0)
+        reached = held.any(0)
+        node = held.argmax(0)
         if not (inner := reached & (node > 0)).any():
             return np.where(reached, nodes[0], np.inf)
-        start, end = nodes[node[inner].min() - 1], nodes[node[inner].max()]
+        start = nodes[node[inner].min() - 1]
+        end = nodes[node[inner].max()]
         fine = np.linspace(start, end, math.ceil((end - start) / FINE_FLOPS_STEP) + 1)
         least = self.least(fine)
         # The first crossing within the step in which the draw crosses.
         held = (least <= target) & (fine[:, None] > nodes[np.maximum(node - 1, 0)])
-        after, draw = np.maximum(held.argmax(0), 1), np.arange(len(target))
+        after = np.maximum(held.argmax(0), 1)
+        draw = np.arange(len(target))
         excess = [least[k, draw] - target for k in (after - 1, after)]
         with np.errstate(all="ignore"):
             share = np.nan_to_num(excess[0] / (excess[0] - excess[1]), nan=1.0)
@@ -267,7 +274,8 @@ def budgets_of(
 
     Rows are of annealed checkpoints of runs at their best rate, and no data repeat.
     """
-    values, ratios = check_given(posterior, given), searched(posterior, search)
+    values = check_given(posterior, given)
+    ratios = searched(posterior, search)
     return Budgets(
         posterior, lambda rows: posterior.losses(rows)[draws], ratios, values
     )
@@ -557,7 +565,8 @@ def compute_multiplier(
     --------
     >>> bl.derive.compute_multiplier(fit, reference, 2.2).to_frame()  # doctest: +SKIP
     """
-    targets, fits = positive("loss", loss), [posterior, reference]
+    targets = positive("loss", loss)
+    fits = [posterior, reference]
     checked(*fits)
     check_same_data(fits)
     index, how = pair_draws(fits)

@@ -134,7 +134,8 @@ class Recipes(Showing):
 
     def sentence(self) -> str:
         """What to choose at the last target, in one sentence."""
-        last, asked = self.to_frame().tail(len(self.names)), self.targets.iloc[-1]
+        last = self.to_frame().tail(len(self.names))
+        asked = self.targets.iloc[-1]
         # Of equal recipes the first: rounding, which differs between processors, does not choose.
         best = last[last["regret"] <= last["regret"].min() + EQUAL_REGRET].iloc[0]
         where = ", ".join(f"{name} {value:.3g}" for name, value in asked.items())
@@ -151,7 +152,8 @@ class Recipes(Showing):
         level : float
             Probability of the intervals.
         """
-        frame, share = self.to_frame(level), f"{100 * level:g} %"
+        frame = self.to_frame(level)
+        share = f"{100 * level:g} %"
         low, high = (
             frame[f"behind_{end}"].map("{:+.4f}".format) for end in ("lower", "upper")
         )
@@ -311,9 +313,11 @@ def _at_budgets(
         losses.append(np.stack(least, 1))
         verdicts[name], of_split = of_recipe.splits(flops, np.stack(ratios, 1))
         notes += [f"{name}: {note}" for note in of_split]
-    targets, reach = pd.DataFrame({"flops": flops}), reach_of([*fits.values()])
+    targets = pd.DataFrame({"flops": flops})
+    reach = reach_of([*fits.values()])
     first, *others = budgets
-    saved, at_bound = {}, {}
+    saved = {}
+    at_bound = {}
     for name in others:
         # At the first recipe's loss in the draw, not at its median: that would add what is
         # uncertain about the first's own FLOPs, which are given here.
@@ -325,7 +329,8 @@ def _at_budgets(
     )
     # The order is known where all fits have rows; from there on we look for a change.
     most = [training_flops(fit).max() for fit in fits.values()]
-    start, end = min(most), FARTHER * max(most)
+    start = min(most)
+    end = FARTHER * max(most)
     steps = math.ceil(math.log(end / start) / CROSSING_STEP) + 1
     nodes = np.linspace(math.log(start), math.log(end), steps)
     along = {name: of_recipe.least(nodes) for name, of_recipe in budgets.items()}
@@ -345,7 +350,8 @@ def _at_budgets(
 
 
 def _labelled(losses: Floats, fits: Mapping[str, Posterior]) -> xr.DataArray:
-    dims, units = ("recipe", "draw", "target"), {"units": "nats per token"}
+    dims = ("recipe", "draw", "target")
+    units = {"units": "nats per token"}
     return xr.DataArray(losses, {"recipe": list(fits)}, dims, attrs=units)
 
 
@@ -354,7 +360,8 @@ def _crossing(difference: Floats, nodes: Floats) -> Floats:
     other = np.sign(difference) != np.sign(difference[0])
     draws = np.flatnonzero(other.any(0))
     end = other.argmax(0)[draws]
-    left, right = difference[end - 1, draws], difference[end, draws]
+    left = difference[end - 1, draws]
+    right = difference[end, draws]
     budgets = np.full(difference.shape[1], np.inf)
     share = left / (left - right)
     budgets[draws] = np.exp(nodes[end - 1] + share * (nodes[end] - nodes[end - 1]))

@@ -124,7 +124,8 @@ class Design:
 
     def require_variation(self) -> None:
         """Raise `TableError` unless the rows are one domain in which every covariate varies."""
-        frame, name = self.frame, self.name
+        frame = self.frame
+        name = self.name
         domains = []
         if "domain" in frame:
             domains = frame["domain"].dropna().unique().tolist()

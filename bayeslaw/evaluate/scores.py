@@ -127,7 +127,8 @@ def scored(
         if prediction.table is not None:
             check_rows(table.frame, table.name, prediction.table.frame)
             fitted = fitted_rows(table.frame, prediction.table.frame)
-        point, samples = prediction.predict(table), None
+        point = prediction.predict(table)
+        samples = None
     else:
         if not isinstance(prediction, Forecast):
             posterior = with_draws(prediction, "score").accepted("beyond-evidence")
@@ -136,13 +137,15 @@ def scored(
         check_same_rows(
             prediction.stated, table.frame, ("the forecast", table.name), columns
         )
-        point, samples = prediction.median, np.log(prediction.samples)
+        point = prediction.median
+        samples = np.log(prediction.samples)
         for fit_of_forecast in prediction.fits.values():
             fitted = fitted_rows(table.frame, fit_of_forecast.table.frame)
     # Without any other row, the scores are those of the fit.
     loss = table.loss
     if fitted.any() and not fitted.all():
-        point, loss = point[~fitted], loss[~fitted]
+        point = point[~fitted]
+        loss = loss[~fitted]
         samples = None if samples is None else samples[:, ~fitted]
     scores = point_scores(point, loss)
     if samples is not None:
@@ -153,8 +156,10 @@ def scored(
 
 def point_scores(predicted: Floats, loss: Floats) -> dict[str, float]:
     """Metrics of point predictions in nats per token, as in the paper's Appendix A."""
-    x, y = np.log(predicted), np.log(loss)
-    r, error = x - y, np.abs(predicted - loss)
+    x = np.log(predicted)
+    y = np.log(loss)
+    r = x - y
+    error = np.abs(predicted - loss)
     spread = x - x.mean()
     square = float(spread @ spread)
     slope = (
@@ -318,7 +323,8 @@ def compare(
                         "ignore", FitWarning
                     )  # reported in the column `note`
                     point = fit_huber(law, used, delta=delta, bounds=bounds, seed=seed)
-                scores, words = scored(point, rest)[0], note(point, rest)
+                scores = scored(point, rest)[0]
+                words = note(point, rest)
             row = scores.to_dict() | {"domain": domain, "law": label, "rows": len(used)}
             rows.append(row | {"scored": len(rest), "note": words})
     compared = pd.DataFrame(rows)
@@ -338,7 +344,8 @@ def shown_scores(scores: pd.Series, words: str = "") -> Shown:
     frame = pd.DataFrame({"score": names, "value": scores[names].to_numpy(float)})
     if bands:
         first = [*BAND_SCORES[:4]]
-        frame["of bands"], frame[" "] = first, scores[first].to_numpy(float)
+        frame["of bands"] = first
+        frame[" "] = scores[first].to_numpy(float)
     formats: dict[str, Format] = dict.fromkeys(("value", " "), digits)
     table = Table(frame, "", formats, left=("score", "of bands"))
     blocks: list[Block] = [table]

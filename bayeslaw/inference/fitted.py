@@ -206,7 +206,8 @@ class FittedLaw(BaseFit):
 
         With `parameters`, none may be slow either.
         """
-        name, state = f"{self.law.name} on {self.table.name}", self.convergence
+        name = f"{self.law.name} on {self.table.name}"
+        state = self.convergence
         accepted = "unconverged" in self.accepts
         if parameters and state.slow and not accepted:
             raise NotConverged(

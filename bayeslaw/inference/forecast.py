@@ -52,7 +52,8 @@ def band_columns(level: float) -> list[str]:
 
 def inside(frame: pd.DataFrame, levels: Sequence[float]) -> pd.DataFrame:
     """Whether losses lie inside their bands: `inside_90` and so on, missing without a loss."""
-    loss, marks = frame["loss"], {}
+    loss = frame["loss"]
+    marks = {}
     for level in levels:
         lower, upper = (frame[column] for column in band_columns(level))
         marks[f"inside_{100 * level:g}"] = loss.between(lower, upper)
@@ -266,7 +267,8 @@ class Forecast(Showing):
             .rename_axis("row")
             .reset_index()
         )
-        marks, by_level = self._marks(), []
+        marks = self._marks()
+        by_level = []
         for level in levels:
             lower, upper = self.quantile(ends(level))
             # Last, since a terminal leaves out columns in the middle.
@@ -345,7 +347,8 @@ class Forecast(Showing):
             noise; see `variance`.
         """
         levels = _listed(levels)
-        frame, rows = self.to_frame(levels), len(self.frame)
+        frame = self.to_frame(levels)
+        rows = len(self.frame)
         measured = "loss" in frame
         laws = [fit.law for fit in self.fits.values()]
         used = [*(self.columns or COVARIATES)]
@@ -450,7 +453,8 @@ class Forecast(Showing):
 
     def _marks(self) -> dict[str, Floats | Strings | str | bool]:
         """Columns of every exported table: positions, and what a reader must know of the fit."""
-        positions, failures = self.positions, self.convergence.failures
+        positions = self.positions
+        failures = self.convergence.failures
         marks: dict[str, Floats | Strings | str | bool] = {
             c: positions[c].to_numpy()
             for c in ("position", "decades")

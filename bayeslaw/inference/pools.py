@@ -51,7 +51,8 @@ class Pool(Showing, BaseFit):
 
     def __post_init__(self) -> None:
         weights = dict(self.weights) or dict.fromkeys(self.members, 1.0)
-        total, least = sum(weights.values()), min(weights.values(), default=-1)
+        total = sum(weights.values())
+        least = min(weights.values(), default=-1)
         if (
             weights.keys() != self.members.keys()
             or least < 0
@@ -110,10 +111,12 @@ class Pool(Showing, BaseFit):
 
     def shown(self) -> Shown:
         """The heading, and the parameters of each member."""
-        whole, documents = self.heading(), {}
+        whole = self.heading()
+        documents = {}
         for name, member in self.members.items():
             # The pool's heading has said all that a member's says, but for its units.
-            head, parameters = member.heading(), member.parameters()
+            head = member.heading()
+            parameters = member.parameters()
             blocks = [units(member.law, member.at), "", *parameters.blocks]
             whole += Shown(head.title, blocks, figures=parameters.figures)
             documents[name] = {**head.document, **parameters.document}
@@ -170,7 +173,10 @@ class Pool(Showing, BaseFit):
         # The most draws of which no member gives one twice.
         total = min(fit.count / self.weights[name] for name, fit in used.items())
         # A fixed seed: a draw of the pool is the same one in every call and process.
-        rng, owner, draw, key = np.random.default_rng(0), [], [], []
+        rng = np.random.default_rng(0)
+        owner = []
+        draw = []
+        key = []
         for k, (name, fit) in enumerate(used.items()):
             count = round(total * self.weights[name])
             owner.append(np.full(count, k))
@@ -213,7 +219,8 @@ class Pool(Showing, BaseFit):
 
         The coordinate `law` of dimension `draw` is the label of a draw's member.
         """
-        fits, rows = self.members, self.rows(table, "grid")
+        fits = self.members
+        rows = self.rows(table, "grid")
         # Less than half a draw: a law that gets none need not converge, nor be forecast.
         least = 0.5 / min(fit.draws.sizes["draw"] for fit in fits.values())
         parts = {
@@ -337,7 +344,8 @@ def role_of(fit: Fit) -> str:
 
 def check_roles(target: Fit, source: Fit) -> None:
     """Raise `FitError` for fits of target and source whose losses are of the other domain."""
-    swapped, alike = role_of(target) == "source", role_of(source) == "target"
+    swapped = role_of(target) == "source"
+    alike = role_of(source) == "target"
     if swapped and alike:
         raise FitError(
             "target and source are swapped: the target's table is of the domain that its bases "

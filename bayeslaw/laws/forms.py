@@ -113,7 +113,8 @@ def with_terms(law: Law, terms: Sequence[Term], same: Collection[str]) -> Law:
     names = [term.coefficient for term in terms]
     steps = [step.varying(same, names) for step in law.steps]
     fewer = replace(law, terms=tuple(terms), steps=tuple(s for s in steps if s))
-    table, priors = dict(fewer.by_symbol), law.priors
+    table = dict(fewer.by_symbol)
+    priors = law.priors
     gone = [term for term in law.terms if term.coefficient not in table]
     if gone and "E" in priors:
         sizes = [(priors[term.slope], priors[term.local]) for term in gone]

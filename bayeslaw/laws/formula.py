@@ -124,7 +124,8 @@ class Formula:
 
     def _finite_somewhere(self) -> bool:
         """Whether the formula is finite at any of many values of its inputs."""
-        rng, points = np.random.default_rng(0), 200
+        rng = np.random.default_rng(0)
+        points = 200
         inputs = self.log.tape.inputs
         values = {name: np.exp(rng.uniform(-20, 3, points)) for name in inputs}
         for covariate in self.covariates:

@@ -325,7 +325,8 @@ class Law:
         By complex steps, and by each exponent of a term through the term's amount: the loss depends
         on both through their product alone.
         """
-        ratios, seen = _ratios(self, p, x, at, np), self.effective(p, x)
+        ratios = _ratios(self, p, x, at, np)
+        seen = self.effective(p, x)
         by: dict[str, Untyped]
         names = self.parameters if names is None else names
         moving = {name for s in self.steps if s.of_covariates for name in s.parameters}

@@ -50,7 +50,10 @@ def _is_table_of_names(value: object) -> bool:
     return isinstance(value, dict) and _is_list_of_names([*value.values()])
 
 
-TEXT, NUMBER, FLAG, NAMES = "text", "a number", "true or false", "a list of names"
+TEXT = "text"
+NUMBER = "a number"
+FLAG = "true or false"
+NAMES = "a list of names"
 NAME_BY_COVARIATE = "a table such as { params = 'z_N' }"
 _SORTS: dict[str, Callable[[object], bool]] = {
     TEXT: lambda value: isinstance(value, str),
@@ -93,7 +96,9 @@ _DEPARTURE = {
     "rise": _Key(TEXT),
 }
 _COVARIATE = {"label": _Key(TEXT), "unit": _Key(TEXT), "log": _Key(FLAG)}
-_BOUNDS, _PUBLISHED, _TYPICAL = "bounds", "paper_bounds", "typical"
+_BOUNDS = "bounds"
+_PUBLISHED = "paper_bounds"
+_TYPICAL = "typical"
 _KEYS = (
     *_SETTINGS, "term", "departure", "covariates", "priors",
     _BOUNDS, _PUBLISHED, _TYPICAL,
@@ -365,7 +370,8 @@ def law_text(law: Law) -> str:
     """The TOML file of a law, without its discrepancy and what the columns of a table add."""
     law = law.without_discrepancy
     added = {n for s in law.steps if s.called_by for n in (*s.parameters, *s.local)}
-    coupling, departure = law.step(Coupling), law.step(Departure)
+    coupling = law.step(Coupling)
+    departure = law.step(Departure)
     lines = [
         f"{key} = {_toml(getattr(law, key))}"
         for key in ("title", "reference", "token_unit")
@@ -422,7 +428,8 @@ def stored_law(law: Law) -> Document:
 def restored_law(stored: Document) -> Law:
     """The law of `stored_law`, also once it was JSON."""
     law = parse_law(stored["text"], stored["name"])
-    held, left_out = dict(stored.get("held", {})), tuple(stored.get("left_out", ()))
+    held = dict(stored.get("held", {}))
+    left_out = tuple(stored.get("left_out", ()))
     law = replace(law, held=held, left_out=left_out, role=stored["role"])
     law = taking(
         law, *(kind for kind in STEPS if kind.called_by and stored.get(kind.name))

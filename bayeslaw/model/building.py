@@ -19,7 +19,10 @@ def build(data: Data) -> Model:
     import pymc as pm
     import pytensor.tensor as pt
 
-    spec, law, priors, at = data.spec, data.law, data.spec.priors, data.at
+    spec = data.spec
+    law = data.law
+    priors = data.spec.priors
+    at = data.at
 
     def loss(terms: Untyped, size: Untyped) -> Untyped:
         """The loss at the reference point by the prior of the floor, given the terms' sum."""

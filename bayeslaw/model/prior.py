@@ -41,7 +41,8 @@ def draw(
 
     Steps of random walks have shape (count, 1, knots), random effects (count, groups).
     """
-    spec, law = data.spec, data.law
+    spec = data.spec
+    law = data.law
     q = draw_parameters(spec, data.at, count, rng)
     for walk in law.walks:
         assert walk.knots

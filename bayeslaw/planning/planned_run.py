@@ -289,7 +289,8 @@ def _base_of(
                 f"base={base!r}: the tables have no column base; leave it out."
             )
         return None, "a base that the tables do not label"
-    labels, alike = {*bases["label"]}, [*_alike(bases, params, ptpp)["label"].unique()]
+    labels = {*bases["label"]}
+    alike = [*_alike(bases, params, ptpp)["label"].unique()]
     if base is None:
         base = alike[0] if len(alike) == 1 else NEW_BASE
         if base == NEW_BASE and NEW_BASE in labels and alike != [NEW_BASE]:
@@ -347,7 +348,8 @@ class Domain:
         """Latent loss in nats per token, shape (rows, pairs)."""
         losses = np.empty((len(rows), len(self.pairs)))
         for start in range(0, len(rows), CHUNK):
-            some, loss = rows[start : start + CHUNK], losses[start : start + CHUNK]
+            some = rows[start : start + CHUNK]
+            loss = losses[start : start + CHUNK]
             with np.errstate(all="ignore"):
                 loss[:] = self.fit.losses(Rows(some), self.pairs).T
                 for member, draws, places, scores in self._of_new_size:
@@ -386,7 +388,8 @@ def _deviations(
     fit: Fit, run: PlannedRun, pairs: Ints, rng: np.random.Generator
 ) -> dict[str, Floats]:
     """Parts of the run's deviation from its latent log loss, each (pairs,); 0 of a point fit."""
-    row, parts = run.row, {"noise": np.zeros(len(pairs))}
+    row = run.row
+    parts = {"noise": np.zeros(len(pairs))}
     for member, draws, places in fit.by_member(pairs):
         of_member = {"noise": error_draws(member, row, rng)[:, 0]}
         for level in member.spec.effects:
@@ -467,7 +470,8 @@ def baseline_of(baseline: Baseline, source: Domain) -> Start:
 
 def _start_of_base(source: Domain) -> Start:
     """The loss of the base in the source's table; of a new base, draws of it."""
-    fit, run = source.fit, source.run
+    fit = source.fit
+    run = source.run
     bases = next(
         (step.bases for law in fit.laws if (step := law.step(Departure))), None
     )
@@ -493,7 +497,8 @@ def _start_of_base(source: Domain) -> Start:
     why = "pass baseline= (--baseline), the measured source loss of that model"
     if fit.table is None:
         raise BayeslawError(f"No baseline for the un-adapted model: {why}.")
-    rows, name = of_domains(fit.table.baselines, fit.table.frame), fit.table.name
+    rows = of_domains(fit.table.baselines, fit.table.frame)
+    name = fit.table.name
     for column, value in (("params", run.params), ("ptpp", run.ptpp)):
         if column in rows and value is not None:
             rows = rows[np.isclose(rows[column], value, rtol=1e-6, atol=0)]

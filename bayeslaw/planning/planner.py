@@ -47,7 +47,8 @@ from bayeslaw.planning.result import (
 from bayeslaw.tables.table import is_synthetic
 from bayeslaw.tables.verdict import TOO_FAR
 
-RATIOS, LEAST_RATIO = 34, 0.005
+RATIOS = 34
+LEAST_RATIO = 0.005
 """Replay ratios of the lattice of a plan; the least of them, and of 1 less the greatest."""
 NORMAL_95 = 1.6449
 """Standard deviations from the median of a normal to its quantile at 95 %."""
@@ -206,10 +207,8 @@ def plan(
     if place is not None:
         parts = spread(named, shown.tokens, shown.replay, measured=measured)
     other_problem = replace(everywhere, measured=not measured)
-    other_plan, other_status = (
-        INFEASIBLE if best else shown,
-        "infeasible" if best else status,
-    )
+    other_plan = INFEASIBLE if best else shown
+    other_status = "infeasible" if best else status
     # The two kinds of losses of point fits are equal, and so are their plans.
     if everywhere.noisy:
         other_plan, other_status = _plan_of(other_problem, far, fits)
@@ -336,7 +335,8 @@ def monte_carlo(problem: Problem, place: Place | None) -> tuple[dict[str, Any], 
     from arviz_stats.base import array_stats
     from scipy.stats import binom
 
-    draws, share = problem.draws, problem.rank() / problem.draws
+    draws = problem.draws
+    share = problem.rank() / problem.draws
     # Of point fits alone there are no other draws to vary with.
     if draws == 1 or place is None:
         return {}, math.nan
@@ -350,15 +350,19 @@ def monte_carlo(problem: Problem, place: Place | None) -> tuple[dict[str, Any], 
     )  # NaN: few draws
     quantiles = np.array(binom.ppf((0.05, 0.95), trials, share)) / trials
     low, high = (problem.smallest(float(quantile)) or NOWHERE for quantile in quantiles)
-    atpp, ratio = math.exp(place.budget), place.ratio
-    least, most = min(math.exp(low.budget), atpp), math.exp(high.budget)
+    atpp = math.exp(place.budget)
+    ratio = place.ratio
+    least = min(math.exp(low.budget), atpp)
+    most = math.exp(high.budget)
     if high is NOWHERE:  # other draws may have no plan
         likeliest = max(problem.likeliest().held / draws, share)
         infeasible = float(binom.cdf(math.ceil(trials * share) - 1, trials, likeliest))
-        width, moved = (atpp - least) / NORMAL_95, abs(ratio - low.ratio) / NORMAL_95
+        width = (atpp - least) / NORMAL_95
+        moved = abs(ratio - low.ratio) / NORMAL_95
     else:
         # The ends are the quantiles at 5 and 95 %, twice NORMAL_95 standard deviations apart.
-        infeasible, width = 0.0, (most - least) / NORMAL_95 / 2
+        infeasible = 0.0
+        width = (most - least) / NORMAL_95 / 2
         moved = abs(high.ratio - low.ratio) / NORMAL_95 / 2
     error = {"atpp": width, "replay": moved, "atpp_90": (least, most)}
     return error | {"infeasible": infeasible, "ess": trials}, problem.held_out()

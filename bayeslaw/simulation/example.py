@@ -131,7 +131,8 @@ def plan_example(
     WorldPlan
         A `Plan` with the choice `truth`, of the true laws.
     """
-    world, train = paper_world(), "ptpp <= 31"
+    world = paper_world()
+    train = "ptpp <= 31"
     limits: dict[str, float | None] = {
         "max_loss": world.limits["max_loss"] if max_loss is None else max_loss,
         "max_forgetting": world.limits["max_forgetting"]

@@ -17,11 +17,9 @@ from bayeslaw.tables.covariates import TABLE, Columns, Covariate, about
 from bayeslaw.tables.table import Rows, rows_of
 from bayeslaw.tables.validation import COVARIATES, check_positive
 
-INTERPOLATION, EXTRAPOLATION, PROJECTION = (
-    "interpolation",
-    "extrapolation",
-    "projection",
-)
+INTERPOLATION = "interpolation"
+EXTRAPOLATION = "extrapolation"
+PROJECTION = "projection"
 INSIDE_DECADES = 0.0022
 """Distance that counts as inside: half a percent of N, D or PTPP, since D is whole batches."""
 NEAR_DECADES = 0.05
@@ -91,7 +89,8 @@ def locate(
         if other := [name for name in columns if name not in COVARIATES]:
             raise TableError(unknown("covariate", other[0], COVARIATES))
     known = TABLE | about(columns or ())
-    seen, new = _valid(train, "training rows", known), _valid(rows, "rows", known)
+    seen = _valid(train, "training rows", known)
+    new = _valid(rows, "rows", known)
     if "unique_tokens" in seen and "tokens" in seen and "tokens" in new:
         known |= {EPOCHS.name: EPOCHS}
         seen, new = (
@@ -110,7 +109,8 @@ def locate(
     points, at = (
         axes(frame, {c: known[c] for c in shared}, seen) for frame in (seen, new)
     )
-    low, high = points.min(0), points.max(0)
+    low = points.min(0)
+    high = points.max(0)
     # Rows that repeat less are nearer to new data, whose worth is certain: in data/datablations
     # bands of fits to runs of 4 to 16 epochs held 23 of 26 losses of runs of one epoch that were
     # within the other ranges, with a mean error of 0.1 %.
@@ -160,7 +160,8 @@ def epochs(frame: pd.DataFrame) -> pd.Series:
 
 def in_words(positions: pd.DataFrame) -> str:
     """How many rows from `locate` are of each position, and how far the farthest lies."""
-    far, parts = farthest(positions), []
+    far = farthest(positions)
+    parts = []
     for name in (INTERPOLATION, EXTRAPOLATION, PROJECTION):
         rows = positions[positions["position"] == name]
         if rows.empty:
