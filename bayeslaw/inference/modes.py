@@ -9,14 +9,14 @@ from scipy.special import logit
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
+from bayeslaw.engine.machine import assemble, run, value_and_gradient
+from bayeslaw.engine.tape import FUNCTIONS as F
+from bayeslaw.engine.tape import Tape, stack
 from bayeslaw.huber.descent import AGREE, Objective, screened_starts
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.points import fit_at
 from bayeslaw.laws.priors import FLOOR, Prior
-from bayeslaw.laws.tape import FUNCTIONS as F
-from bayeslaw.laws.tape import Tape, stack
 from bayeslaw.model.coordinates import FLAT, log_prior_of_floor, on_the_line
-from bayeslaw.model.machine import assemble, run, value_and_gradient
 from bayeslaw.model.spec import Spec
 from bayeslaw.model.training import Data, make_data
 from bayeslaw.tables.table import LossTable

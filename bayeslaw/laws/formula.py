@@ -1,6 +1,6 @@
 """Formulas as people write them, such as ``nu*log(r) - beta*log(D)``: the log of a term.
 
-A formula is read once, through `ast`, onto a tape (`bayeslaw.laws.tape`). From there it is
+A formula is read once, through `ast`, onto a tape (`bayeslaw.engine.tape`). From there it is
 evaluated over an array namespace (NumPy, ``pytensor.tensor``, or the functions of the sampler's
 tape) and differentiated, so prediction, the PyTensor model, the sampler, point fits and LaTeX all
 come from the one text.
@@ -15,9 +15,9 @@ import numpy as np
 
 from bayeslaw.common.arrays import Array, Namespace, Untyped
 from bayeslaw.common.errors import LawError, unknown
+from bayeslaw.engine.tape import CONSTANT, EXP, MULTIPLY, Node, Tape, evaluate
+from bayeslaw.engine.tape import FUNCTIONS as F
 from bayeslaw.laws.symbols import COLUMN, LETTERS, Values
-from bayeslaw.laws.tape import CONSTANT, EXP, MULTIPLY, Node, Tape, evaluate
-from bayeslaw.laws.tape import FUNCTIONS as F
 from bayeslaw.tables.covariates import Covariate
 
 FORMULA_FUNCTIONS = {

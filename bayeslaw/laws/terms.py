@@ -9,11 +9,11 @@ import numpy as np
 
 from bayeslaw.common.arrays import Array, Floats, Namespace, Untyped
 from bayeslaw.common.errors import LawError, unknown
+from bayeslaw.engine.tape import FUNCTIONS as F
+from bayeslaw.engine.tape import Node, Tape, evaluate
 from bayeslaw.laws.formula import Formula, derivative, read
 from bayeslaw.laws.latex import latex_of
 from bayeslaw.laws.symbols import COLUMN, ORIGIN, SYMBOLS, Named, Values, symbol_of
-from bayeslaw.laws.tape import FUNCTIONS as F
-from bayeslaw.laws.tape import Node, Tape, evaluate
 from bayeslaw.tables.covariates import Covariate
 
 

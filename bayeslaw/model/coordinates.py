@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from bayeslaw.common.arrays import Array, Untyped
+from bayeslaw.engine.tape import FUNCTIONS as F
 from bayeslaw.laws.deviations import Linear
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import FLOOR, LINE, UNIT, Prior
 from bayeslaw.laws.steps import KAPPA, Coupling
 from bayeslaw.laws.symbols import Named, Values, column_of
-from bayeslaw.laws.tape import FUNCTIONS as F
 from bayeslaw.laws.terms import Term
 from bayeslaw.model.noise import LENGTH
 from bayeslaw.model.spec import Spec

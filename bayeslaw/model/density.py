@@ -1,7 +1,7 @@
 """The log density of a specification on a table, in the sampler's coordinates, as one program.
 
 Parameters have the coordinates of `bayeslaw.model.coordinates`. Weights of deviations and random
-effects are whitened (`bayeslaw.model.whitening`). Effects of a second level with many groups are
+effects are whitened (`bayeslaw.engine.whitening`). Effects of a second level with many groups are
 sampled as standard normals as they are. The same density as a PyMC model is
 `bayeslaw.model.building.build`.
 """
@@ -13,15 +13,15 @@ from typing import NamedTuple
 import numpy as np
 
 from bayeslaw.common.arrays import Floats, Ints, Untyped
+from bayeslaw.engine.machine import Program, assemble, run, value_and_gradient
+from bayeslaw.engine.tape import FUNCTIONS as F
+from bayeslaw.engine.tape import Node, Tape, gather, scatter, spread, stack
+from bayeslaw.engine.whitening import Design, Groups, Kept, innovation_scale, whitened
 from bayeslaw.laws.deviations import WHOLE, Linear, Walk
 from bayeslaw.laws.symbols import Values
-from bayeslaw.laws.tape import FUNCTIONS as F
-from bayeslaw.laws.tape import Node, Tape, gather, scatter, spread, stack
 from bayeslaw.model.coordinates import normal_coefficients, parameters, start
-from bayeslaw.model.machine import Program, assemble, run, value_and_gradient
-from bayeslaw.model.noise import LENGTH, decay, innovation_scale
+from bayeslaw.model.noise import LENGTH, decay
 from bayeslaw.model.training import Data
-from bayeslaw.model.whitening import Design, Groups, Kept, whitened
 
 MAX_WHITENED = 40
 """Most groups, of all levels but the one with most, whose effects are whitened.

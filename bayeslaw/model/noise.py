@@ -21,13 +21,14 @@ import pandas as pd
 from numpy.random import Generator
 from scipy.special import expit, ndtr, ndtri
 
-from bayeslaw.common.arrays import Array, Floats, Ints, Namespace, Strings, Untyped
+from bayeslaw.common.arrays import Array, Floats, Ints, Namespace, Strings
 from bayeslaw.common.defaults import AUTO, DELTA
 from bayeslaw.common.errors import FitError, TableError, TableWarning, argument, unknown
 from bayeslaw.common.formatting import kind_of
+from bayeslaw.engine.tape import FUNCTIONS as F
+from bayeslaw.engine.whitening import innovation_scale
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.symbols import Values
-from bayeslaw.laws.tape import FUNCTIONS as F
 from bayeslaw.model.effects import labels
 from bayeslaw.tables.table import unannealed
 
@@ -58,7 +59,7 @@ class Likelihood(ABC):
         """Log density of residuals of log loss; arguments broadcast, (draws, rows).
 
         `q` has the variables of `parameters`. They are arrays or nodes of a
-        `bayeslaw.laws.tape.Tape`, with `FUNCTIONS` as `xp`, or PyTensor's.
+        `bayeslaw.engine.tape.Tape`, with `FUNCTIONS` as `xp`, or PyTensor's.
         """
 
     @abstractmethod
@@ -322,8 +323,6 @@ LENGTH = "ell"
 """Name of the correlation length, in e-folds of D."""
 LENGTH_PRIOR = Prior.parse("LogNormal(median=1, sigma=0.4)")
 """Prior of the correlation length."""
-NUGGET = 1e-4
-"""Share of the variance that neighbouring rows never have in common, so that it stays positive."""
 FAR_GAP = 1e4
 """Distance, in e-folds, of the first row of a run from the row before it: no correlation."""
 
@@ -438,9 +437,3 @@ def decay[A: Array](apart: Array, ell: A, xp: Namespace = np) -> A:
     """Correlation of two errors of one run at a distance in log tokens."""
     correlation: A = xp.exp(-apart / ell)
     return correlation
-
-
-def innovation_scale[A: Array](sigma: Untyped, rho: A, xp: Namespace = np) -> A:
-    """Scale of an innovation, given that of an error and its correlation with the one before."""
-    scale: A = sigma * xp.sqrt(1 - rho**2 + NUGGET)
-    return scale

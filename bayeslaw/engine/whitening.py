@@ -18,10 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.laws.tape import FUNCTIONS as F
-from bayeslaw.laws.tape import Node, diagonal, whiten
-from bayeslaw.model.noise import innovation_scale
+from bayeslaw.common.arrays import Array, Floats, Ints, Namespace, Untyped
+from bayeslaw.engine.tape import FUNCTIONS as F
+from bayeslaw.engine.tape import Node, diagonal, whiten
+
+NUGGET = 1e-4
+"""Share of the variance that neighbouring rows never have in common, so that it stays positive."""
+
 
 MOST_PRECISE = 1e16
 """Precision in which that of a standard normal is lost: the density is zero beyond it."""
@@ -110,3 +113,9 @@ class Design(NamedTuple):
         norms = products[:, -1:].T
         cross = products[:, :-1].T
         return Kept(fixed[:-1], seen[:-1] @ seen[:-1].T, mean, fixed[-1:], norms, cross)
+
+
+def innovation_scale[A: Array](sigma: Untyped, rho: A, xp: Namespace = np) -> A:
+    """Scale of an innovation, given that of an error and its correlation with the one before."""
+    scale: A = sigma * xp.sqrt(1 - rho**2 + NUGGET)
+    return scale
