@@ -265,7 +265,7 @@ def budgets_of(
 ) -> Budgets:
     """Budgets under some draws.
 
-    Rows are of annealed checkpoints of runs at their best rate, and no data repeat.
+    Rows are of annealed checkpoints, and no data repeat.
     """
     values, ratios = check_given(posterior, given), searched(posterior, search)
     return Budgets(

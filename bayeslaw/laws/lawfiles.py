@@ -387,6 +387,10 @@ def stored_law(law: Law) -> Document:
 
 def restored_law(stored: Document) -> Law:
     """The law of `stored_law`, also once it was JSON."""
+    if stored.get("tuning"):
+        raise LawError(
+            "saved with a learning-rate step, which this version has not; fit again."
+        )
     law = parse_law(stored["text"], stored["name"])
     held, left_out = dict(stored.get("held", {})), tuple(stored.get("left_out", ()))
     law = replace(law, held=held, left_out=left_out, role=stored["role"])

@@ -10,9 +10,8 @@ Covariates are logarithms: ``params``, ``tokens`` (in the law's token unit), ``p
 of the domain's own text: 1 - r for the target of adaptation, r for its source), ``mixed`` (s + .01,
 whose log stays bounded) and ``rest`` (1 - s + .01), which in a law that does not read s have r for
 s, ``start`` (the base's loss on the domain) and ``deviation`` (the base's loss on the domain of
-pre-training, over that expected of its size and budget), ``unique`` (tokens until new data repeat),
-``rate`` (the learning rate). ``share`` is r itself,
-``unannealed`` 1 for checkpoints that are not annealed and else 0, ``rated`` 1 for rows with a rate.
+pre-training, over that expected of its size and budget), ``unique`` (tokens until new data repeat).
+``share`` is r itself, ``unannealed`` 1 for checkpoints that are not annealed and else 0.
 A covariate that a law declares has the name of its column: its log, or itself if it is not logged.
 """
 
@@ -39,7 +38,6 @@ SYMBOLS = {
     "mixed": "r", "fresh": "(1-r)", "own": "s", "rest": "(1-s)",
     "start": r"L_{\mathrm{start}}",
     "deviation": r"(b/\hat b)", "unique": "U", "unannealed": "h",
-    "rate": r"\eta", "rated": "1",
 }  # fmt: skip
 COLUMN = {
     **{name: name for name in TABLE},
@@ -48,7 +46,6 @@ COLUMN = {
     "deviation": "base_loss",
     "unique": "unique_tokens",
     "unannealed": "annealed",
-    **dict.fromkeys(("rate", "rated"), "rate"),
 }
 """Column of a loss table behind each covariate but those that a law declares; see `column_of`."""
 ORIGIN: Mapping[str, float] = defaultdict(float, dict.fromkeys(SYMBOLS, 0.0))
