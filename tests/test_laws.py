@@ -27,7 +27,6 @@ from bayeslaw.laws.steps import (
     Departure,
     Offset,
     Repetition,
-    Tuning,
     log_slopes,
     total_tokens,
 )
@@ -274,7 +273,7 @@ def test_formulas_are_what_python_computes(extra):
     assert term.local_exponent(p, x, np) == pytest.approx((down - up) / 2e-6, rel=1e-6)
 
 
-# -- columns: repeated tokens, checkpoints that are not annealed, rates ----------------------------
+# -- columns: repeated tokens, checkpoints that are not annealed ----------------------------
 
 
 def worth(tokens, unique, rate):
@@ -317,25 +316,18 @@ def test_worth_of_tokens(tokens, unique, replay, rate, falls, unit):
 COLUMNS = {"R_D": 15.4, "R_D_N": 0.4, "unannealed": 0.02, "unannealed_D": 0.006}
 COLUMNS |= {"unannealed_N": -0.004}
 COLUMNS |= {"unannealed_P": -0.003, "unannealed_r": -0.02}
-COLUMNS |= {
-    "rate_cost": 0.03,
-    "rate_best": -1.0,
-    "rate_best_N": -0.3,
-    "rate_best_D": -0.1,
-}
 
 
 @pytest.mark.parametrize("name", LAWS)
 def test_columns_by_hand(name):
-    """Offset and best rate count tokens seen, the law what these are worth."""
+    """An offset counts tokens seen, the law what these are worth."""
     plain = load_law(name)
-    law = taking(plain, Repetition, Offset, Tuning)
-    assert taking(law, Offset, Repetition, Tuning) is law
-    assert taking(plain, Tuning, Repetition, Offset) == law
+    law = taking(plain, Repetition, Offset)
+    assert taking(law, Offset, Repetition) is law
+    assert taking(plain, Offset, Repetition) == law
     assert law.without_discrepancy.parameters == law.parameters
     frame, place = DESIGN.sample(40, random_state=3), np.arange(40)
-    rate = np.where(place % 4, 1e-3 * 1.5 ** (place % 4), np.nan)
-    frame = frame.assign(unique_tokens=3e9, annealed=place % 2, rate=rate)
+    frame = frame.assign(unique_tokens=3e9, annealed=place % 2)
     p = support.truth_of(plain.parameters) | {
         n: v for n, v in COLUMNS.items() if n in law.parameters
     }
@@ -348,21 +340,16 @@ def test_columns_by_hand(name):
         "P": np.log(frame["ptpp"]),
     }
     by["r"] = frame["replay"]
-    hot, best = (p[n] + sum(p.get(f"{n}_{c}", 0) * v for c, v in by.items())
-                 for n in ("unannealed", "rate_best"))  # fmt: skip
-    off = np.where(np.isnan(rate), 0.0, np.log(rate) - best)
+    hot = p["unannealed"] + sum(p.get(f"unannealed_{c}", 0) * v for c, v in by.items())
     wanted = plain.loss(p, Design(plain, frame.assign(tokens=fewer)).x)
-    wanted = wanted * np.exp(hot * (1 - frame["annealed"]) + 0.03 * off**2)
+    wanted = wanted * np.exp(hot * (1 - frame["annealed"]))
     x, at = Design(law, frame).x, Design(law, frame).at
-    assert at["rate"] == pytest.approx(
-        np.nanmean(np.log(rate))
-    )  # of rows that have one
     q = law.to_reference(p, at)
     for back, value in law.to_paper(q, at).items():
         assert value == pytest.approx(p[back], rel=1e-9, abs=1e-9)
     np.testing.assert_allclose(law.loss(p, x), wanted, rtol=1e-10)
     np.testing.assert_allclose(law.loss(law.amounts(q, at), x, at), wanted, rtol=1e-10)
-    absent = Design(law, frame.drop(columns=["unique_tokens", "annealed", "rate"])).x
+    absent = Design(law, frame.drop(columns=["unique_tokens", "annealed"])).x
     wanted = plain.loss(p, Design(plain, frame).x)
     np.testing.assert_allclose(law.loss(p, absent), wanted, rtol=1e-12)
     np.testing.assert_allclose(
@@ -421,28 +408,15 @@ def test_at_its_bound_of_zero_only_the_first_epoch_counts():
 
 
 def test_a_table_has_the_columns_that_vary():
-    law, mixed, rated = (
-        load_law("chinchilla"),
-        saved("columns").table,
-        saved("rates").table,
-    )
+    law = load_law("chinchilla")
+    mixed = saved("columns").table
     assert for_table(law, mixed).step(Offset)
     assert for_table(law, mixed.query("annealed == 1")).step(Offset) is None
-    assert for_table(law, rated).step(Tuning)
-    assert for_table(law, rated.query("rate == 1e-4")).step(Tuning) is None
-    # The saved fits know what was planted: 3 % of offset; a cost of .03 about 4e-4 (N/6e8)^-.2.
+    # The saved fit knows what was planted: 3 % of offset.
     rows = grid(params=6e8, tokens=1e10)
     usable = saved("columns").accepted("unconverged")
     hot, cold = (usable.predict(rows.assign(annealed=a)) for a in (0, 1))
     assert np.log(hot / cold) == pytest.approx(np.log(1.03), abs=0.004)
-    fit = saved("rates")
-    for name, value in {
-        "rate_cost": 0.03,
-        "rate_best_N": -0.2,
-        "rate_best_D": 0.0,
-    }.items():
-        low, high = fit.draws[name].quantile([0.005, 0.995])
-        assert low < value < high
 
 
 ROW = grid(params=1e9, tokens=5e10)
@@ -450,7 +424,6 @@ ROW = grid(params=1e9, tokens=5e10)
 VALUES = {
     "unique_tokens": (1e13, 1e9, 3e9),
     "annealed": (1, 0, 0),
-    "rate": (np.nan, 8e-3, 1e-3),
 }
 
 
@@ -495,7 +468,7 @@ def test_covariates_that_a_fit_does_not_know_are_named():
     assert "does not know" not in str(fit.forecast(ROW))
 
 
-@pytest.mark.parametrize("column", ["annealed", "rate", "domain"])
+@pytest.mark.parametrize("column", ["annealed", "domain"])
 def test_rows_that_state_no_kind_are_of_the_kind_of_the_fitted_ones(column, tmp_path):
     """Also when they are measured."""
     _, own, other = VALUES.get(column, (None, "french", "english"))
@@ -519,13 +492,11 @@ def test_rows_that_state_no_kind_are_of_the_kind_of_the_fitted_ones(column, tmp_
         ):
             USES[name](fit, differs.frame.drop(columns="loss"))
     USES["forecast"](fit, ROW.assign(**{column: own}))
-    if column == "rate":  # rows without the column are annealed, and of any rate
-        assert bl.verify(path, bl.from_frame(ROW.assign(loss=2.5))).missing == ()
 
 
 DIFFER = {
     "params": (1e9, 2e9), "tokens": (1e10, 5e10), "replay": (0.1, 0.2), "ptpp": (20.0, 40.0),
-    "unique_tokens": (1e9, 2e9), "annealed": (0, 1), "rate": (1e-3, 2e-3), "seed": (0, 1),
+    "unique_tokens": (1e9, 2e9), "annealed": (0, 1), "seed": (0, 1),
     "start_loss": (3.0, 3.1), "base_loss": (3.0, 3.1), "domain": ("a", "b"), "base": ("a", "b"),
     "run": ("001", "1"),
 }  # fmt: skip

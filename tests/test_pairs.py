@@ -132,15 +132,6 @@ def columns() -> Case:
     return Case(fit, AHEAD, twin, AHEAD.assign(annealed=1, unique_tokens=1e13))
 
 
-@option
-def rates() -> Case:
-    """Three rates, and rows at their best one; the rows ahead of the twin say that they are."""
-    fit = MADE("rates")
-    rates = fit.table.frame["rate"].astype(object)
-    twin = short("chinchilla", fit.table.frame.assign(rate=rates))
-    return Case(fit, AHEAD, twin, AHEAD.assign(rate=np.nan))
-
-
 def staged(law: str, **how: Any) -> Case:
     """A fit of a law of adaptation; the rows ahead are of a known base, a new one and of none."""
     rows = STAGED.assign(
@@ -575,7 +566,6 @@ BARE = (
     "groups",
     "drawn",
     "columns",
-    "rates",
     "form1n",
     "transfer",
     "pool",

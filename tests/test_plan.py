@@ -120,13 +120,13 @@ def planned(target, source, run, replay, **asked):
 
 CASES = [
     ("chinchilla", "walk", 3e10), ("form1", "auto", 3e10), ("form3", "curvature", None),
-    ("liew_kato", "auto", None), ("pool", "auto", None), ("columns", "", 5e9), ("rates", "", None),
+    ("liew_kato", "auto", None), ("pool", "auto", None), ("columns", "", 5e9),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "discrepancy", "unique"), CASES)
 def test_planned_losses_are_those_of_forecasts(name, discrepancy, unique):
-    """Draw by draw and far beyond the rows, of annealed rows at their best rate."""
+    """Draw by draw and far beyond the rows, of annealed rows."""
     fit = (
         made(name, discrepancy, unique)
         if discrepancy

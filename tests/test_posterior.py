@@ -687,10 +687,10 @@ def test_no_column_stays_that_may_be_the_loss_in_another_unit(path):
     bare = without_losses(replace(fit, table=from_frame(table)), path).table.frame
     assert [*bare] == ["params", "tokens", "synthetic", "replay"]
     # What labels rows, and what the effects and the law read.
-    for name in ("columns", "rates", "domain", "groups"):
+    for name in ("columns", "domain", "groups"):
         fit = saved(name)
         levels = [effects.level(level).column for level in fit.spec.effects]
-        read = {*fit.law.columns, *levels, "run", "base", "domain", "rate", "annealed"}
+        read = {*fit.law.columns, *levels, "run", "base", "domain", "annealed"}
         bare = without_losses(fit, path).table.frame
         assert {*bare} >= read & {*fit.table.frame}
         assert "loss" not in bare

@@ -101,7 +101,7 @@ def check(
     Raises
     ------
     TableError
-        If `rows` lack a covariate of the law, or are of a domain, a rate or a kind that the fit
+        If `rows` lack a covariate of the law, or are of a domain or a kind that the fit
         does not know.
     """
     with_draws(fit, "check")

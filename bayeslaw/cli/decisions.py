@@ -82,8 +82,6 @@ class Asked:
         self, fit: "bl.Posterior", other: "bl.Posterior | None"
     ) -> "dict[str, bl.derive.Derived]":
         """The numbers of a fit, some of them compared with an `other` one."""
-        from bayeslaw.laws.steps import Tuning
-
         ask = bl.derive
         fixed = self.fixed(fit.law)
         derived = {"floor": ask.floor(fit)}
@@ -100,8 +98,6 @@ class Asked:
         if self.at.keys() & {"params", "tokens"}:
             rows = bl.grid(**self.at)
             derived["local_exponents"] = ask.local_exponents(fit, rows)
-            if fit.law.step(Tuning):
-                derived["best_rate"] = ask.best_rate(fit, rows)
         return derived
 
 
@@ -128,11 +124,10 @@ def derive(
     """Derive numbers from a fit, each with its median and credible intervals.
 
     The floor E, and as asked: the compute-optimal split of a budget C = 6 N D, the FLOPs that reach
-    a loss, the compute multiplier over another recipe, local exponents, and the rate of least loss
-    where several were fitted. The recommended split is that of the law as stated: a fit with a
-    discrepancy is fitted again without it, in a few seconds. All are of the latent loss, without
-    noise and random effects. What lies twice as far from the fitted rows as bands were ever tested
-    is refused.
+    a loss, the compute multiplier over another recipe, and local exponents. The recommended split
+    is that of the law as stated: a fit with a discrepancy is fitted again without it, in a few
+    seconds. All are of the latent loss, without noise and random effects. What lies twice as far
+    from the fitted rows as bands were ever tested is refused.
     """
     import pandas as pd
 

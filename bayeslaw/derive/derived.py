@@ -9,13 +9,12 @@ import pandas as pd
 import xarray as xr
 
 from bayeslaw.common.arrays import Bools, Floats
-from bayeslaw.common.errors import LawError
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.inference.forecast import BAND_LEVELS, band_columns, ends
 from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.laws.steps import UNIQUE, Tuning
+from bayeslaw.laws.steps import UNIQUE
 from bayeslaw.laws.symbols import SYMBOLS, Values
 from bayeslaw.tables.hull import in_words
 from bayeslaw.tables.reading import write_frame
@@ -34,7 +33,6 @@ TITLES = {
     "flops": "FLOPs to reach a loss, split compute-optimally",
     "multiplier": "Compute multiplier over the other recipe",
     "alpha": "Local exponents",
-    "rate": "Rate of least loss",
 }
 """Titles by the first of the numbers."""
 LEAST_SHOWN_SHARE = 0.05
@@ -382,57 +380,6 @@ def _asked(posterior: Posterior, rows: Rows | pd.DataFrame) -> pd.DataFrame:
     frame = posterior.rows(rows).frame
     check_units(frame, "rows", posterior.table.frame)
     return frame
-
-
-def best_rate(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
-    """Rate at which the loss is least, of a fit to a table with several values of `rate`.
-
-    Parameters
-    ----------
-    posterior : Posterior
-    rows : LossTable or DataFrame
-        The law's covariates, such as ``grid(params=1e9, tokens=2e10)``.
-
-    Returns
-    -------
-    Derived
-        `rate`, in the unit of the fitted rates. A note says which rows have it outside of these.
-
-    Raises
-    ------
-    LawError
-        If the posterior was not fitted to several rates.
-
-    Examples
-    --------
-    >>> bl.derive.best_rate(fit, bl.grid(params=1e9, tokens=2e10)).to_frame()  # doctest: +SKIP
-    """
-    frame = _asked(posterior, rows)
-    law = posterior.law
-    at = posterior.at
-    tuning = law.step(Tuning)
-    if tuning is None:
-        raise LawError(
-            f"{law.name} was fitted to a table without several values in a column 'rate', so it "
-            "has no best one."
-        )
-    values = np.exp(
-        tuning.best(
-            law.amounts(posterior.values(), at), posterior.design(Rows(frame)).x, at
-        )
-    )
-    fitted = posterior.table.frame["rate"]
-    low = float(fitted.min())
-    high = float(fitted.max())
-    middle = np.median(values, axis=0)
-    outside = int(((middle < low) | (middle > high)).sum())
-    notes = [f"Fitted rates: {number(low)} to {number(high)}."]
-    if outside:
-        notes += [
-            f"{outside} of {len(frame)} medians lie outside, where no row shows the cost."
-        ]
-    cases = frame[[*law.columns]].reset_index(drop=True)
-    return derived({"rate": (values, "as fitted")}, cases, [posterior], notes=notes)
 
 
 def floor(posterior: Posterior) -> Derived:

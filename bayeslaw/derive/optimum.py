@@ -272,7 +272,7 @@ def budgets_of(
 ) -> Budgets:
     """Budgets under some draws.
 
-    Rows are of annealed checkpoints of runs at their best rate, and no data repeat.
+    Rows are of annealed checkpoints, and no data repeat.
     """
     values = check_given(posterior, given)
     ratios = searched(posterior, search)

@@ -88,7 +88,7 @@ class BaseFit(ABC):
         Raises
         ------
         TableError
-            If a covariate is missing or invalid, or rows are of a domain, a role, a rate or a kind
+            If a covariate is missing or invalid, or rows are of a domain, a role or a kind
             that the fit does not know.
         """
         for law in self.laws:

@@ -38,7 +38,7 @@ from bayeslaw.inference.forecast import (
     inside,
     inside_words,
 )
-from bayeslaw.laws.steps import ANNEALED, RATE_COLUMN, UNIQUE, Departure
+from bayeslaw.laws.steps import ANNEALED, UNIQUE, Departure
 from bayeslaw.tables.comparison import same_rows
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import LossTable
@@ -88,7 +88,7 @@ class Document(TypedDict):
     results_sha256: NotRequired[str]  # from schema 2 on
 
 
-OPTIONAL = (UNIQUE, ANNEALED, RATE_COLUMN, *OF_DOMAIN)
+OPTIONAL = (UNIQUE, ANNEALED, *OF_DOMAIN)
 """Columns by which rows are matched, though tables may lack them."""
 
 
@@ -287,10 +287,10 @@ def verify(
     """Check that a registered forecast is unchanged, and score it on what has been measured.
 
     A measured row belongs to the row of the forecast with its labels and, up to `tolerance`, its
-    covariates, `unique_tokens`, `annealed` and `rate`, which stand for no repeated tokens, 1 and
-    any rate where a table lacks them. A forecast that does not state them is of the rate, the kind,
-    the domain and the role of its fitted rows, if these have only one. The result is appended to
-    the file; the forecast in it is not touched.
+    covariates, `unique_tokens` and `annealed`, which stand for no repeated tokens and 1 where a
+    table lacks them. A forecast that does not state them is of the kind, the domain and the role
+    of its fitted rows, if these have only one. The result is appended to the file; the forecast in
+    it is not touched.
 
     Parameters
     ----------
@@ -541,7 +541,7 @@ def _content(forecast: Forecast, draws: int) -> RegisteredForecast:
 
 def _matched_columns(forecast: Forecast) -> list[str]:
     """Columns of a forecast by which its rows are found among measured ones."""
-    names = [*COVARIATES, *forecast.columns, UNIQUE, ANNEALED, RATE_COLUMN]
+    names = [*COVARIATES, *forecast.columns, UNIQUE, ANNEALED]
     if any(fit.law.step(Departure) for fit in forecast.fits.values()):
         names += BASE_LOSSES
     return [

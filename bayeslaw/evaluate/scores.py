@@ -94,7 +94,7 @@ def score(
     Raises
     ------
     TableError
-        If rows of the table are of a domain, a rate or a kind that the fit does not know, or are
+        If rows of the table are of a domain or a kind that the fit does not know, or are
         not the rows of the forecast in their order.
 
     Examples

@@ -15,7 +15,7 @@ from bayeslaw.huber.descent import LEAST_COUPLED, Objective, minimum
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.table import LossTable, is_synthetic, subset
 from bayeslaw.tables.units import doubtful_scale
-from bayeslaw.tables.validation import label_texts
+from bayeslaw.tables.validation import OF_DOMAIN, label_texts
 
 FARTHEST = 20.0
 FAR = 8.0
@@ -30,6 +30,10 @@ ROUNDS = 5
 FEWEST_RUNS = 6
 FEWEST_TESTED = 4
 """Runs below which a fit says what so few are worth, and the fewest of which bands were tested."""
+RATE = "rate"
+"""Column of a table: the learning rate, which no law of the package reads."""
+SETTING = ("unique_tokens", "annealed", "base", *OF_DOMAIN)
+"""Columns beside a law's covariates in which rows of one setting agree."""
 NAMED = 5
 """Rows that a message describes."""
 
@@ -45,6 +49,8 @@ def examine(law: Law, table: LossTable, *, skewed: bool = False) -> Floats | Non
         least = f"{columns + 1}, for a level and a slope along each of {', '.join(law.columns)}"
         raise FitError(too_few(law, table, least))
     _warn(_few_runs(table), table)
+    if not skewed:
+        _warn(_several_rates(law, table), table)
     if len(table) < len(law.parameters):
         _warn(_of_columns(table), table)
         return None
@@ -141,6 +147,28 @@ def _unmarked_checkpoints(table: LossTable) -> list[str]:
         "annealed. On four tables such forecasts were 2 to 3 % too high, and 90 % bands held 26 to "
         "66 % of the losses. Mark the rows (annealed: 0 or 1), or keep the ends of runs alone, in "
         f"pandas {ends}; if every row is annealed, give {argument('columns', {'annealed': '1'})}."
+    ]
+
+
+def _several_rates(law: Law, table: LossTable) -> list[str]:
+    """Whether rows that the law cannot tell apart have several values of `rate`, in words.
+
+    Of all columns that a law does not read this one is named, since few people vary another
+    setting on purpose and leave all of its values in the table.
+    """
+    frame = table.frame
+    if RATE not in frame or RATE in law.columns:
+        return []
+    alike = [c for c in (*law.columns, *SETTING) if c in frame]
+    rates = frame[RATE].groupby([frame[c] for c in alike], dropna=False)
+    several = int((rates.nunique(dropna=False) > 1).sum())
+    if not several:
+        return []
+    best = f"frame.loc[frame.groupby({alike})['loss'].idxmin()]"
+    return [
+        f"rows that agree in {', '.join(alike)} differ in {RATE!r} ({several} settings); "
+        f"{law.name} does not read it, so they are fitted as repeats of one run. Keep the best "
+        f"run of each setting, in pandas {best}, or give {argument('likelihood', 'skewed')}."
     ]
 
 

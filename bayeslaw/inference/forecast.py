@@ -17,7 +17,7 @@ from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.inference.variance import parts_of, shares, shares_blocks
-from bayeslaw.laws.steps import ANNEALED, RATE_COLUMN, UNIQUE
+from bayeslaw.laws.steps import ANNEALED, UNIQUE
 from bayeslaw.model import effects
 from bayeslaw.tables.comparison import distinct, fitted_rows, fitted_words, labels_of
 from bayeslaw.tables.covariates import Covariate
@@ -194,10 +194,10 @@ class Forecast(Showing):
 
     @property
     def stated(self) -> pd.DataFrame:
-        """The rows, with domain, role, rate and kind of all fitted rows where they state none."""
+        """The rows, with domain, role and kind of all fitted rows where they state none."""
         rows = self.frame
         for fitted in (fit.table.frame for fit in self.fits.values()):
-            for column in (*OF_DOMAIN, RATE_COLUMN, ANNEALED):
+            for column in (*OF_DOMAIN, ANNEALED):
                 by_losses = column == "role"  # or by a column of labels
                 stated = (
                     [*labels_of(fitted, column)]
@@ -352,15 +352,10 @@ class Forecast(Showing):
         measured = "loss" in frame
         laws = [fit.law for fit in self.fits.values()]
         used = [*(self.columns or COVARIATES)]
-        used += {step.called_by for law in laws for step in law.steps} & {
-            UNIQUE,
-            RATE_COLUMN,
-        }
+        used += {step.called_by for law in laws for step in law.steps} & {UNIQUE}
         # Rows are annealed unless a table says otherwise, so only the others are news.
         used += [ANNEALED] * (ANNEALED in frame and not frame[ANNEALED].all())
-        order = dict.fromkeys(
-            (*COVARIATES, *self.columns, UNIQUE, RATE_COLUMN, ANNEALED)
-        )
+        order = dict.fromkeys((*COVARIATES, *self.columns, UNIQUE, ANNEALED))
         used = [c for c in order if c in used and c in frame]
         # What all rows share is said once above the table.
         constant = [c for c in used if rows > 1 and frame[c].nunique() == 1]

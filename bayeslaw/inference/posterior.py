@@ -86,7 +86,7 @@ class Posterior(Showing, FittedLaw):
             forecast is then marked as unconverged.
         TableError
             If a covariate is missing, invalid or in another unit than that of the fitted rows, or
-            rows are of a domain, a rate or a kind that the fit does not know.
+            rows are of a domain or a kind that the fit does not know.
 
         Warns
         -----

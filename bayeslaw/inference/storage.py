@@ -27,7 +27,7 @@ from bayeslaw.inference.residuals import (
     residual_draws,
     too_few_sizes,
 )
-from bayeslaw.laws.steps import ANNEALED, RATE_COLUMN, UNIQUE, Departure
+from bayeslaw.laws.steps import ANNEALED, UNIQUE, Departure
 from bayeslaw.model import effects
 from bayeslaw.model import prior as priors
 from bayeslaw.model.noise import OBSERVED
@@ -101,7 +101,7 @@ def columns_read(fit: FittedLaw) -> set[str]:
         *LABEL_COLUMNS,
         "synthetic",
     }
-    read |= {UNIQUE, ANNEALED, RATE_COLUMN}
+    read |= {UNIQUE, ANNEALED}
     read |= {effects.level(name).column for name in fit.spec.effects}
     if fit.law.step(Departure):
         read |= {*BASE_LOSSES}

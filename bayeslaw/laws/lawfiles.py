@@ -427,6 +427,10 @@ def stored_law(law: Law) -> Document:
 
 def restored_law(stored: Document) -> Law:
     """The law of `stored_law`, also once it was JSON."""
+    if stored.get("tuning"):
+        raise LawError(
+            "saved with a learning-rate step, which this version has not; fit again."
+        )
     law = parse_law(stored["text"], stored["name"])
     held = dict(stored.get("held", {}))
     left_out = tuple(stored.get("left_out", ()))

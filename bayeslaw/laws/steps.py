@@ -1,4 +1,4 @@
-"""Steps of a law: a coupling, a base, an offset, a rate, repeated data.
+"""Steps of a law: a coupling, a base, an offset, repeated data.
 
 They act on the loss beside floor and terms. A law whose loss departs from that of pre-trained
 models knows the losses of these, its `Bases`, and the laws that they follow.
@@ -31,14 +31,8 @@ UNIQUE = "unique_tokens"
 """Column of a table: distinct tokens of the new data."""
 ANNEALED = "annealed"
 """Column of a table: whether the learning rate had fallen to its end when the loss was measured."""
-RATE_COLUMN = "rate"
-RATED_COLUMN = "rated"
-"""Column of a table: the learning rate, or what else has a best value; whether a row has one."""
 OFFSET = "unannealed"
 """The offset where all covariates are 1."""
-RATE_COST = "rate_cost"
-BEST_RATE = "rate_best"
-"""Log loss per squared e-fold from the best rate; the log of the best rate where N = D = 1."""
 REPEATS = "R_D"
 REPEATS_FALL = "R_D_N"
 """Epochs beyond the first after which a further one is worth 1/e of the first, for a model of 20
@@ -465,58 +459,6 @@ class Offset(Linear, Factor):
 
 
 @dataclass(frozen=True)
-class Tuning(Factor):
-    """Factor of the loss of runs at another rate than the best one.
-
-    Its log is ``cost (log(rate / best))^2``, and log best is the level. So the law is that of runs
-    at their best rate, which rows without a rate are. In reference coordinates the best rate is
-    that at the reference point, over the geometric mean of the fitted rates.
-    """
-
-    called_by = RATE_COLUMN
-    name = "tuning"
-    leading = BEST_RATE
-    along = ("params", "tokens")
-    marks = (RATE_COLUMN, RATED_COLUMN)
-    # Of the log of the best rate over the mean one at the reference point, per e-fold.
-    priors: ClassVar[Mapping[str, Prior]] = {
-        RATE_COST: Prior("LogNormal", median=0.02, sigma=1),
-        f"{BEST_RATE}_ref": Prior("Normal", mu=0, sigma=1),
-        **{f"{BEST_RATE}_{c}": Prior("Normal", mu=0, sigma=0.3) for c in "DN"},
-    }
-    typical: ClassVar[Mapping[str, float]] = {RATE_COST: 0.02}
-
-    @property
-    def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        return {RATE_COST: self.marks, **super().covariates_of}
-
-    def covariates(self, columns: Columns, token_unit: float) -> dict[str, Floats]:
-        if RATE_COLUMN not in columns:
-            none = np.zeros(len(columns["tokens"]))
-            return dict.fromkeys((RATE_COLUMN, RATED_COLUMN), none)
-        log = np.log(columns[RATE_COLUMN])
-        rated = ~np.isnan(log)
-        # In place of a missing rate is the mean of the others, which thus is that of all.
-        middle = log[rated].mean() if rated.any() else 0.0
-        return {
-            RATE_COLUMN: np.where(rated, log, middle),
-            RATED_COLUMN: rated.astype(float),
-        }
-
-    def shift(self, p: Values, at: Values) -> Array:
-        return super().shift(p, at) - at[RATE_COLUMN]
-
-    def best(self, p: Values, x: Values, at: Values) -> Untyped:
-        """Log of the best rate."""
-        drift = sum(p[name] * (x[c] - at[c]) for c, name in self.slopes.items())
-        return at[RATE_COLUMN] + p[BEST_RATE] + drift
-
-    def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        best: Array = self.best(p, x, at)
-        return p[RATE_COST] * x[RATED_COLUMN] * (x[RATE_COLUMN] - best) ** 2
-
-
-@dataclass(frozen=True)
 class Repetition(Step):
     """Tokens of one epoch that are worth the tokens of a run stand for these.
 
@@ -593,7 +535,7 @@ class Repetition(Step):
         return {"": rf"{' + '.join(parts.values())},\quad {worth}{falls}"}
 
 
-STEPS: tuple[type[Step], ...] = (Coupling, Departure, Offset, Tuning, Repetition)
+STEPS: tuple[type[Step], ...] = (Coupling, Departure, Offset, Repetition)
 """Kinds of steps, in the order in which laws take them and have their parameters."""
 
 

@@ -10,7 +10,7 @@ type Named[A] = Mapping[str, A]
 type Values = Named[Array]
 
 # Symbol in LaTeX, and column of a loss table. A covariate is the log of what the comment says,
-# except `share`, `unannealed` and `rated`, which are the value itself. A covariate that a law
+# except `share` and `unannealed`, which are the value itself. A covariate that a law
 # declares has the name of its column: its log, or the value itself if it is not logged.
 _COVARIATES = {
     # N, D (in the law's token unit), P, and r (clipped to [1e-9, 1 - 1e-9]).
@@ -38,7 +38,6 @@ _COVARIATES = {
     # the learning rate
     "rate": (r"\eta", "rate"),
     # 1 for rows with a learning rate, else 0
-    "rated": ("1", "rate"),
 }
 SYMBOLS = {name: symbol for name, (symbol, _) in _COVARIATES.items()}
 COLUMN = {name: column for name, (_, column) in _COVARIATES.items()}

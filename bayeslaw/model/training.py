@@ -45,9 +45,9 @@ def for_columns(law: Law, table: LossTable, *, whole: bool = False) -> Law:
     """The law with the steps that the columns of a table call for.
 
     With `unique_tokens` it has a worth of repeated tokens, with rows that are `annealed` and others
-    that are not, an offset of the latter, and with several values of `rate` a best one. If it
-    reads the share of the domain's own text, it has the `LossTable.role` of the table. Unless it is
-    to be `whole`, it is without what rows that agree in a column do not determine.
+    that are not, an offset of the latter. If it reads the share of the domain's own text, it has
+    the `LossTable.role` of the table. Unless it is to be `whole`, it is without what rows that
+    agree in a column do not determine.
     """
     require_table(table)
     if not {*law.columns} <= {*table.frame}:

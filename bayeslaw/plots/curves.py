@@ -18,7 +18,7 @@ from bayeslaw.common.progress import step
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Fit, Pool
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.laws.steps import ANNEALED, RATE_COLUMN, UNIQUE, Departure
+from bayeslaw.laws.steps import ANNEALED, UNIQUE, Departure
 from bayeslaw.plots.style import (
     AHEAD,
     AXIS_LABELS,
@@ -94,9 +94,7 @@ def in_sample(fit: Fit, *, seed: int = 0) -> Figure:
     if fit.table is None:
         raise TableError("this point fit has no training table; use forecast.")
     # Without the runs, so that the bands are those of a new run.
-    kept = dict.fromkeys(
-        ("base", "tokens", *fit.columns, UNIQUE, ANNEALED, RATE_COLUMN, "loss")
-    )
+    kept = dict.fromkeys(("base", "tokens", *fit.columns, UNIQUE, ANNEALED, "loss"))
     rows = fit.table.measured[[c for c in kept if c in fit.table.measured]].reset_index(
         drop=True
     )

@@ -509,8 +509,8 @@ def from_frame(
     ----------
     frame : DataFrame
         Columns `params`, `tokens` and `loss`, optionally `replay`, `ptpp`, `run`, `base`,
-        `domain`; `unique_tokens`, the distinct tokens of the new data; `annealed`, 0 or 1;
-        and `rate`, the learning rate. `N`, `D`, `r` and `PTPP` are accepted as aliases. Other
+        `domain`; `unique_tokens`, the distinct tokens of the new data; and `annealed`, 0 or
+        1. `N`, `D`, `r` and `PTPP` are accepted as aliases. Other
         columns are preserved.
     name : str
         In messages and titles.

@@ -65,7 +65,7 @@ class LossTable(Rows):
     ----------
     frame : DataFrame
         Rows with ``tokens > 0``: `params`, `tokens`, `loss`, and where the experiment has them
-        `replay`, `ptpp`, `run`, `base`, `domain`, `role`, `unique_tokens`, `annealed`, `rate`;
+        `replay`, `ptpp`, `run`, `base`, `domain`, `role`, `unique_tokens`, `annealed`;
         other columns are preserved.
     name : str
         Name of the table in messages and titles, such as the path of its file.

@@ -36,7 +36,7 @@ API = {
     "Forecasts and scores": "Forecast score compare register verify Verification",
     "Checks and cross-validation": "check Check backtest read_backtest Backtest",
     "Derived numbers": "derive.compute_optimal derive.flops_to_reach derive.compute_multiplier"
-    " derive.local_exponents derive.best_rate derive.floor derive.accuracy"
+    " derive.local_exponents derive.floor derive.accuracy"
     " derive.Derived compare_recipes Recipes",
     "Plans, anchors, studies": "plan Plan Choice plan_example choose_anchors Anchors study"
     " explore Explorer",
