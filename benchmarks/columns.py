@@ -1,4 +1,4 @@
-"""What further columns are worth: rates, checkpoints, repeats, experts, tuning, a run, accuracy."""
+"""What further columns are worth: checkpoints, repeats, experts, tuning, a run, accuracy."""
 
 import time
 from argparse import Namespace
@@ -79,78 +79,6 @@ def fitted(
 ) -> dict[str, Any]:
     """Scores of a fit."""
     return {"train": len(train)} | scored(bl.fit(law, train, **settings), test)
-
-
-# -- learning rates ----------------------------------------------------------------------------
-
-RATE_COLUMNS = ["params", "tokens", "loss", "base", "scale", "rate"]
-
-
-def rate_tables() -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
-    """Name, fitted and held-out rows of Delphi's bases, at four learning rates."""
-    swept = pd.read_csv(DATA / "delphi/k020.csv").rename(columns={"lr_factor": "rate"})
-    same = pd.read_csv(DATA / "delphi/isotoken.csv").rename(
-        columns={"lr_factor": "rate"}
-    )
-    clean, other = (
-        swept[swept["domain"] == d][RATE_COLUMNS] for d in ("math_j050", "math_4plus")
-    )
-    small, large = (
-        clean[near] for near in (clean["scale"] < 5e20, clean["scale"] > 5e20)
-    )
-    yield "swept", small, large
-    yield "partly swept", small[(small["scale"] < 3e19) | (small["rate"] == 0.5)], large
-    both = pd.concat([same[RATE_COLUMNS], other])
-    yield "both", both[both["scale"] < 5e20], other[other["scale"] > 5e20]
-
-
-def best_rows(frame: pd.DataFrame) -> pd.DataFrame:
-    """Of each base and budget, the row of least loss, without its rate."""
-    frame = frame.reset_index(drop=True)
-    least = frame.groupby(["scale", "tokens"])["loss"].idxmin()
-    return frame.loc[least].drop(columns="rate").reset_index(drop=True)
-
-
-def best_rate(fit: bl.Posterior, cell: pd.DataFrame) -> dict[str, Any]:
-    """The best rate of one base: forecast, vertex of a parabola, and what others cost by it."""
-    usable = fit.accepted(unconverged=True)
-    found = bl.derive.best_rate(usable, best_rows(cell)).to_frame([0.9])
-    square, line, _ = np.polyfit(np.log(cell["rate"]), np.log(cell["loss"]), 2)
-    best = -line / (2 * square)
-    ends = found.loc[0, ["median", "lower_90", "upper_90"]].to_dict()
-    rates = {"median": ends["median"], ".83": 0.83}
-    costs = {f"cost_{n}": square * (np.log(r) - best) ** 2 for n, r in rates.items()}
-    return ends | {"vertex": float(np.exp(best))} | costs
-
-
-@experiment(few)
-def rate(options: Namespace) -> Jobs:
-    """What a column `rate` adds to forecasts of Delphi's larger bases."""
-    for name, small, large in rate_tables():
-        ways = {
-            "rate": small,
-            "alike": small.drop(columns="rate"),
-            "best": best_rows(small),
-        }
-        ways[".5"] = small[small["rate"] == 0.5].drop(columns="rate")
-        for way, train in ways.items():
-
-            def job(
-                way: str = way, train: pd.DataFrame = train, large: pd.DataFrame = large
-            ) -> pd.DataFrame:
-                table = bl.from_frame(train.reset_index(drop=True))
-                fit, rows = bl.fit("chinchilla", table, **options.settings), []
-                own = large if way == "rate" else large.drop(columns="rate")
-                for held, test in {"all": own, "best": best_rows(large)}.items():
-                    for scale, part in test.groupby("scale"):
-                        row = {"fitted": len(train), "held": held, "scale": scale}
-                        row |= scored(fit, bl.from_frame(part.reset_index(drop=True)))
-                        if (way, held) == ("rate", "best"):
-                            row |= best_rate(fit, large[large["scale"] == scale])
-                        rows.append(row)
-                return pd.DataFrame(rows)
-
-            yield {"table": name, "way": way}, job
 
 
 # -- repeated tokens, and experts --------------------------------------------------------------
@@ -351,7 +279,7 @@ def tuning(
     if method == "huber":
         error = np.log(bl.fit_huber(law, train).predict(test)) - truth
         return {"bias_latent": error.mean(), "crps_latent": np.abs(error).mean()}
-    fit = bl.fit(law, train, likelihood=method, **settings).accepted(unconverged=True)
+    fit = bl.fit(law, train, likelihood=method, **settings).accepted("unconverged")
     found: dict[str, Any] = {"gate": "; ".join(fit.convergence.failures) or "passed"}
     for kind in ("latent", "predictive"):
         logs = np.log(fit.forecast(test, kind=kind).samples)
@@ -576,7 +504,7 @@ def accuracy_rows(corpus: str, split: str, settings: dict) -> pd.DataFrame:
     table = bl.read_table(DATA / "gadre" / "overtraining.csv", where=own)
     known, held_out = table.split(train, test)
     fit = bl.fit("chinchilla", known, seed=0, **settings)
-    loss = fit.accepted(unconverged=True).forecast(held_out).samples
+    loss = fit.accepted("unconverged").forecast(held_out).samples
     median, frames = np.median(loss, axis=0), []
     measured = pd.read_csv(DATA / "gadre" / "accuracy.csv")
     here = measured["train_set"] == corpus

@@ -27,10 +27,11 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.progress import each
-from bayeslaw.inference.fitting import fit_spec, specify
+from bayeslaw.inference.fitting import fit_spec
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import log_likelihood
-from bayeslaw.inference.sampling import FitSettings, make_settings
+from bayeslaw.inference.settings import FitKeywords, make_settings, shows_settings
+from bayeslaw.inference.specification import specify
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.steps import Departure
@@ -99,6 +100,7 @@ class Calibration:
         return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
 
 
+@shows_settings()
 def calibrate(
     law: str | Path | Law,
     *,
@@ -106,7 +108,7 @@ def calibrate(
     role: str = "target",
     seed: int = 0,
     fault: Mapping[str, float] | None = None,
-    **settings: Unpack[FitSettings],
+    **settings: Unpack[FitKeywords],
 ) -> Calibration:
     """Simulation-based calibration of a law and model, through `fit` and `forecast`.
 
@@ -154,7 +156,7 @@ def calibrate(
         )
         if not fit.convergence.rhat <= MOST_RHAT:
             continue
-        used = fit.accepted(unconverged=True, beyond_evidence=True)
+        used = fit.accepted({"unconverged", "beyond-evidence"})
         drawn = _quantities(fit, used.forecast(ahead, seed=seed + i).samples)
         true = _quantities(replace(fit, draws=truth.isel(draw=[i])), further[None])
         # Ranks assume independent draws: take about as many as the effective sample size.

@@ -15,8 +15,9 @@ import pandas as pd
 
 import bayeslaw as bl
 from bayeslaw.inference.convergence import diagnose
-from bayeslaw.inference.fitting import labelled_draws, refit, specify
-from bayeslaw.inference.sampling import Settings
+from bayeslaw.inference.fitting import labelled_draws, refit
+from bayeslaw.inference.settings import FitSettings
+from bayeslaw.inference.specification import specify
 from bayeslaw.model.building import build
 from bayeslaw.model.density import make_density
 from bayeslaw.model.training import make_data
@@ -36,7 +37,7 @@ CASES = [
 
 def gradient(law: str, table: bl.LossTable) -> float:
     """Least of ten mean times of a gradient of the default model, in microseconds."""
-    spec = specify(law, table, Settings())
+    spec = specify(law, table, FitSettings())
     density = make_density(make_data(spec, table))
     point = np.concatenate([density.start, np.zeros(density.size - len(density.start))])
     density(point)  # compiles

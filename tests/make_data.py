@@ -58,17 +58,6 @@ def columns() -> Any:
     return short("chinchilla", frame)
 
 
-def rates() -> Any:
-    """Three learning rates, and rows at their best one."""
-    frame = support.small().frame.loc[np.repeat(range(20), 3)].reset_index(drop=True)
-    rate = np.tile([1e-4, 3e-4, 1e-3], 20)
-    off = np.log(rate / 4e-4) + 0.2 * np.log(frame["params"] / 6e8)
-    frame = frame.assign(loss=frame["loss"] * np.exp(0.03 * off**2), rate=rate)
-    return short(
-        "chinchilla", pd.concat([frame, support.small().frame[::3]], ignore_index=True)
-    )
-
-
 def of_bases(law: str, **settings: Any) -> Any:
     """Runs of eight bases with numeric labels; the last row has none."""
     frame = support.stages()
@@ -127,7 +116,6 @@ FITS: dict[str, Callable[[], Any]] = {
     ),
     "groups": groups,
     "columns": columns,
-    "rates": rates,
     # Laws of adaptation.
     "form1n": lambda: of_bases("form1n", discrepancy="auto"),
     "transfer": lambda: of_bases("transfer", effects="size", errors="independent"),

@@ -8,8 +8,8 @@ import numpy as np
 from scipy.special import expit
 
 from bayeslaw import Prior
+from bayeslaw.engine.tape import FUNCTIONS
 from bayeslaw.laws.deviations import Linear
-from bayeslaw.laws.tape import FUNCTIONS
 from bayeslaw.model.discrepancy import Discrepancy
 from bayeslaw.model.noise import Likelihood
 

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 import bayeslaw as bl
 from bayeslaw.cli import app
+from bayeslaw.engine.whitening import NUGGET
 from bayeslaw.laws.lawfiles import parse_law
 from bayeslaw.model import effects
-from bayeslaw.model.noise import NUGGET
 from bayeslaw.model.spec import make_spec
 
 ROOT = Path(__file__).parents[1]

@@ -10,8 +10,8 @@ from pytensor.compile.mode import Mode
 
 import bayeslaw as bl
 from bayeslaw import Prior
-from bayeslaw.inference.fitting import specify
-from bayeslaw.inference.sampling import make_settings
+from bayeslaw.inference.settings import make_settings
+from bayeslaw.inference.specification import specify
 from bayeslaw.laws.deviations import WHOLE, Deviation
 from bayeslaw.laws.lawfiles import parse_law
 from bayeslaw.model.building import build
@@ -28,7 +28,6 @@ PLAIN = Mode(
     linker="py", optimizer=None
 )  # no compiler and no rewrites: half a second a model
 ROWS = DESIGN.query("ptpp in [15, 279] and replay != 0.25")
-RATES = {"rate": np.array([1, 2, 4, np.nan])[np.arange(len(ROWS)) % 4]}
 REPEATED = {"unique_tokens": 2e9}
 HOT = {"annealed": np.arange(len(ROWS)) % 3 > 0}
 BASE, STAGE = "params == 147816 and ptpp == 62", "ptpp == 62 and replay < .5"
@@ -140,8 +139,9 @@ CASES = {
         "chinchilla", columns=REPEATED, discrepancy=Stepped("tokens")
     ),
     "annealing": one("dcpt", columns=HOT),
-    "rates": one("dcpt", columns=RATES),
-    "rates, repeats and annealing": one("chinchilla", columns=RATES | HOT | REPEATED),
+    "repeats and annealing of a law in N and D": one(
+        "chinchilla", columns=HOT | REPEATED
+    ),
     "repeats and annealing": one("transfer", measured, REPEATED, errors="run"),
     "priors": one("chinchilla", priors=PRIORS),
     "flat priors": one("dcpt", priors="flat"),

@@ -20,20 +20,21 @@ from bayeslaw.design.bases import drawn_bases, of_bases, unknown_bases
 from bayeslaw.design.design import Design
 from bayeslaw.huber.bases import base_table, fit_bases
 from bayeslaw.laws.deviations import CORE, START
-from bayeslaw.laws.law import REPLAY_CLIP
+from bayeslaw.laws.forms import identity, of_role, reads_share, taking
+from bayeslaw.laws.law import REPLAY_CLIP, shares
 from bayeslaw.laws.lawfiles import restored_law, stored_law
 from bayeslaw.laws.steps import (
     Departure,
     Offset,
     Repetition,
-    Tuning,
     log_slopes,
     total_tokens,
 )
-from bayeslaw.laws.terms import ORIGIN, Term
+from bayeslaw.laws.symbols import ORIGIN
+from bayeslaw.laws.terms import Term
 from bayeslaw.model.discrepancy import Adaptation, Curvature, FromBase
 from bayeslaw.model.training import for_columns, for_table
-from bayeslaw.tables.hull import evidence
+from bayeslaw.tables.verdict import judge
 from tests import support
 from tests.support import (
     CHINCHILLA,
@@ -57,13 +58,10 @@ def texts(name):
 @pytest.mark.parametrize("case", RECORDED.values(), ids=RECORDED)
 def test_laws_are_as_recorded(case):
     """By hand-written classes of terms, before terms were formulas."""
-    law = load_law(case["law"]).of_role("target")
+    law = of_role(load_law(case["law"]), "target")
     # When they were recorded, the worth of repeated data did not depend on N.
-    law = (
-        law.with_steps(Repetition(falls=False)).taking(Offset)
-        if case["columns"]
-        else law
-    )
+    if case["columns"]:
+        law = taking(law.with_steps(Repetition(falls=False)), Offset)
     x, at = {name: np.array(values) for name, values in case["x"].items()}, case["at"]
     weights = np.cos(np.arange(1, 7))
     for point in case["points"]:
@@ -171,7 +169,7 @@ covariates = st.fixed_dictionaries(
 @given(p=parameters, x=covariates, role=st.sampled_from(["source", "target"]))
 def test_the_papers_equations_in_both_coordinates(name, p, x, role):
     law = load_law(name)
-    law = replace(law, role=role) if law.reads_own else law
+    law = replace(law, role=role) if reads_share(law) else law
     loss = law.loss(p, Design(law, grid(**x)).x)[0]
     assert loss == pytest.approx(by_hand(name, p, **x, role=role), rel=1e-9)
     p = {n: p[n] for n in law.parameters} | ({"lambda_": 0.9 * p["lambda_"]})
@@ -228,7 +226,7 @@ def test_the_role_of_a_table_says_what_the_share_of_its_own_text_is(tmp_path):
         table = bl.from_frame(DESIGN.assign(loss=2.0, role=role))
         law = for_columns(load_law("form1n"), table)
         assert law.role == role
-        x = law.shares(DESIGN["replay"].to_numpy())
+        x = shares(law, DESIGN["replay"].to_numpy())
         np.testing.assert_allclose(x["own"], np.log(own), rtol=1e-9)
         np.testing.assert_allclose(x["mixed"], np.log(own + 0.01), rtol=1e-9)
         np.testing.assert_allclose(x["rest"], np.log(1.01 - own), rtol=1e-9)
@@ -275,7 +273,7 @@ def test_formulas_are_what_python_computes(extra):
     assert term.local_exponent(p, x, np) == pytest.approx((down - up) / 2e-6, rel=1e-6)
 
 
-# -- columns: repeated tokens, checkpoints that are not annealed, rates ----------------------------
+# -- columns: repeated tokens, checkpoints that are not annealed ----------------------------
 
 
 def worth(tokens, unique, rate):
@@ -304,7 +302,7 @@ def test_worth_of_tokens(tokens, unique, replay, rate, falls, unit):
         "replay": [replay],
         "unique_tokens": [unique],
     }
-    law = replace(load_law("dcpt").taking(Repetition), token_unit=unit)
+    law = replace(taking(load_law("dcpt"), Repetition), token_unit=unit)
     x = Design(law, pd.DataFrame(row)).x
     found = unit * np.exp(law.effective({"R_D": rate, "R_D_N": falls}, x)["tokens"])[0]
     # Of 20 new tokens per parameter the rate is R_D.
@@ -318,25 +316,18 @@ def test_worth_of_tokens(tokens, unique, replay, rate, falls, unit):
 COLUMNS = {"R_D": 15.4, "R_D_N": 0.4, "unannealed": 0.02, "unannealed_D": 0.006}
 COLUMNS |= {"unannealed_N": -0.004}
 COLUMNS |= {"unannealed_P": -0.003, "unannealed_r": -0.02}
-COLUMNS |= {
-    "rate_cost": 0.03,
-    "rate_best": -1.0,
-    "rate_best_N": -0.3,
-    "rate_best_D": -0.1,
-}
 
 
 @pytest.mark.parametrize("name", LAWS)
 def test_columns_by_hand(name):
-    """Offset and best rate count tokens seen, the law what these are worth."""
+    """An offset counts tokens seen, the law what these are worth."""
     plain = load_law(name)
-    law = plain.taking(Repetition, Offset, Tuning)
-    assert law.taking(Offset, Repetition, Tuning) is law
-    assert plain.taking(Tuning, Repetition, Offset) == law
+    law = taking(plain, Repetition, Offset)
+    assert taking(law, Offset, Repetition) is law
+    assert taking(plain, Offset, Repetition) == law
     assert law.without_discrepancy.parameters == law.parameters
     frame, place = DESIGN.sample(40, random_state=3), np.arange(40)
-    rate = np.where(place % 4, 1e-3 * 1.5 ** (place % 4), np.nan)
-    frame = frame.assign(unique_tokens=3e9, annealed=place % 2, rate=rate)
+    frame = frame.assign(unique_tokens=3e9, annealed=place % 2)
     p = support.truth_of(plain.parameters) | {
         n: v for n, v in COLUMNS.items() if n in law.parameters
     }
@@ -349,21 +340,16 @@ def test_columns_by_hand(name):
         "P": np.log(frame["ptpp"]),
     }
     by["r"] = frame["replay"]
-    hot, best = (p[n] + sum(p.get(f"{n}_{c}", 0) * v for c, v in by.items())
-                 for n in ("unannealed", "rate_best"))  # fmt: skip
-    off = np.where(np.isnan(rate), 0.0, np.log(rate) - best)
+    hot = p["unannealed"] + sum(p.get(f"unannealed_{c}", 0) * v for c, v in by.items())
     wanted = plain.loss(p, Design(plain, frame.assign(tokens=fewer)).x)
-    wanted = wanted * np.exp(hot * (1 - frame["annealed"]) + 0.03 * off**2)
+    wanted = wanted * np.exp(hot * (1 - frame["annealed"]))
     x, at = Design(law, frame).x, Design(law, frame).at
-    assert at["rate"] == pytest.approx(
-        np.nanmean(np.log(rate))
-    )  # of rows that have one
     q = law.to_reference(p, at)
     for back, value in law.to_paper(q, at).items():
         assert value == pytest.approx(p[back], rel=1e-9, abs=1e-9)
     np.testing.assert_allclose(law.loss(p, x), wanted, rtol=1e-10)
     np.testing.assert_allclose(law.loss(law.amounts(q, at), x, at), wanted, rtol=1e-10)
-    absent = Design(law, frame.drop(columns=["unique_tokens", "annealed", "rate"])).x
+    absent = Design(law, frame.drop(columns=["unique_tokens", "annealed"])).x
     wanted = plain.loss(p, Design(plain, frame).x)
     np.testing.assert_allclose(law.loss(p, absent), wanted, rtol=1e-12)
     np.testing.assert_allclose(
@@ -387,8 +373,8 @@ def test_more_epochs_than_were_fitted_are_an_extrapolation():
     ]
     assert "beyond_epochs" not in bl.locate(rows.drop(columns="unique_tokens"), far)
     assert "beyond_epochs" not in bl.locate(rows, far[["params"]])
-    _, words = evidence(located, ("params", "tokens"))
-    assert "0.3 decades of epochs (bands were tested to 0.15)" in words
+    verdict = judge(rows, far, ("params", "tokens"))
+    assert "0.3 decades of epochs (bands were tested to 0.15)" in verdict.evidence
 
 
 def test_fewer_epochs_than_were_fitted_are_none_beyond():
@@ -407,7 +393,7 @@ def test_fewer_epochs_than_were_fitted_are_none_beyond():
 
 
 def test_at_its_bound_of_zero_only_the_first_epoch_counts():
-    law = load_law("chinchilla").taking(Repetition)
+    law = taking(load_law("chinchilla"), Repetition)
     rows = grid(params=1e9, tokens=[1e9, 4e9]).assign(unique_tokens=2e9)
     p, x = CHINCHILLA | {"R_D": 0.0, "R_D_N": 0.0}, Design(law, rows).x
     first = load_law("chinchilla").covariates(rows.assign(tokens=[1e9, 2e9]))
@@ -422,28 +408,15 @@ def test_at_its_bound_of_zero_only_the_first_epoch_counts():
 
 
 def test_a_table_has_the_columns_that_vary():
-    law, mixed, rated = (
-        load_law("chinchilla"),
-        saved("columns").table,
-        saved("rates").table,
-    )
+    law = load_law("chinchilla")
+    mixed = saved("columns").table
     assert for_table(law, mixed).step(Offset)
     assert for_table(law, mixed.query("annealed == 1")).step(Offset) is None
-    assert for_table(law, rated).step(Tuning)
-    assert for_table(law, rated.query("rate == 1e-4")).step(Tuning) is None
-    # The saved fits know what was planted: 3 % of offset; a cost of .03 about 4e-4 (N/6e8)^-.2.
+    # The saved fit knows what was planted: 3 % of offset.
     rows = grid(params=6e8, tokens=1e10)
-    usable = saved("columns").accepted(unconverged=True)
+    usable = saved("columns").accepted("unconverged")
     hot, cold = (usable.predict(rows.assign(annealed=a)) for a in (0, 1))
     assert np.log(hot / cold) == pytest.approx(np.log(1.03), abs=0.004)
-    fit = saved("rates")
-    for name, value in {
-        "rate_cost": 0.03,
-        "rate_best_N": -0.2,
-        "rate_best_D": 0.0,
-    }.items():
-        low, high = fit.draws[name].quantile([0.005, 0.995])
-        assert low < value < high
 
 
 ROW = grid(params=1e9, tokens=5e10)
@@ -451,7 +424,6 @@ ROW = grid(params=1e9, tokens=5e10)
 VALUES = {
     "unique_tokens": (1e13, 1e9, 3e9),
     "annealed": (1, 0, 0),
-    "rate": (np.nan, 8e-3, 1e-3),
 }
 
 
@@ -496,7 +468,7 @@ def test_covariates_that_a_fit_does_not_know_are_named():
     assert "does not know" not in str(fit.forecast(ROW))
 
 
-@pytest.mark.parametrize("column", ["annealed", "rate", "domain"])
+@pytest.mark.parametrize("column", ["annealed", "domain"])
 def test_rows_that_state_no_kind_are_of_the_kind_of_the_fitted_ones(column, tmp_path):
     """Also when they are measured."""
     _, own, other = VALUES.get(column, (None, "french", "english"))
@@ -520,13 +492,11 @@ def test_rows_that_state_no_kind_are_of_the_kind_of_the_fitted_ones(column, tmp_
         ):
             USES[name](fit, differs.frame.drop(columns="loss"))
     USES["forecast"](fit, ROW.assign(**{column: own}))
-    if column == "rate":  # rows without the column are annealed, and of any rate
-        assert bl.verify(path, bl.from_frame(ROW.assign(loss=2.5))).missing == ()
 
 
 DIFFER = {
     "params": (1e9, 2e9), "tokens": (1e10, 5e10), "replay": (0.1, 0.2), "ptpp": (20.0, 40.0),
-    "unique_tokens": (1e9, 2e9), "annealed": (0, 1), "rate": (1e-3, 2e-3), "seed": (0, 1),
+    "unique_tokens": (1e9, 2e9), "annealed": (0, 1), "seed": (0, 1),
     "start_loss": (3.0, 3.1), "base_loss": (3.0, 3.1), "domain": ("a", "b"), "base": ("a", "b"),
     "run": ("001", "1"),
 }  # fmt: skip
@@ -606,13 +576,13 @@ def test_transfer_by_hand(role):
     assert np.ptp(law.floor(p, x)) > 0.01
     spread = replace(law.step(Departure).bases, spread=((1.0, 0.0), (0.0, 1.0)))
     other = law.with_steps(replace(law.step(Departure), bases=spread))
-    assert other.identity == law.identity
+    assert identity(other) == identity(law)
 
 
 @pytest.mark.parametrize("role", ["target", "source"])
 def test_shares_of_start_and_core_are_derivatives_by_their_logs(role):
     """The start loss of a source has risen at once, by c in log where no text is its own."""
-    law = FromBase().apply(transfer(role).taking(Offset))
+    law = FromBase().apply(taking(transfer(role), Offset))
     rows = exact_transfer(role).frame
     rows = rows.assign(annealed=np.arange(len(rows)) % 2)
     x, at = Design(law, rows).x, Design(law, rows).at

@@ -86,6 +86,38 @@ def test_the_model_has_the_labels_of_its_table():
     assert {*alone.coords} == {*saved("walk").model.coords}
 
 
+SHAPED = """
+title = "A law whose size divides by two exponents"
+reference = "none"
+[[term]]
+coefficient = "B"
+slope = "slope_D"
+log = "{log}"
+[priors]
+floor = "Beta(alpha=2, beta=3)"
+slope_D = "LogNormal(median=0.1, sigma=0.5)"
+beta = "LogNormal(median=0.3, sigma=0.4)"
+rho = "LogNormal(median=1, sigma=0.5)"
+"""
+
+
+@pytest.mark.parametrize(
+    "log", ["-beta*log(D)*rho", "beta*log(1/D + rho/N)", "log(1 / (1 + rho*D**beta))"]
+)
+def test_the_model_has_a_density_whatever_the_shape_of_a_formula(tmp_path, log):
+    """Of the loss at the reference point: it was lost where PyMC rewrote the sizes of the terms."""
+    path = tmp_path / "shaped.toml"
+    path.write_text(SHAPED.format(log=log))
+    model = bl.pymc_model(path, small(), discrepancy="none", effects="none")
+    value, size = 3.0, 1.2  # nats; a floor of 0.6 of the loss
+    loss = model["L_ref"]
+    terms = loss.owner.inputs[1]
+    found = pm.logp(loss, value).eval({terms: size}, mode="FAST_COMPILE")
+    of_share = pm.logp(pm.Beta.dist(alpha=2, beta=3), 1 - size / value).eval()
+    assert found == pytest.approx(of_share + np.log(size / value**2))
+    assert np.isfinite(model.compile_logp(mode="FAST_COMPILE")(model.initial_point()))
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings(
     "ignore"

@@ -166,6 +166,29 @@ def test_bounds_of_priors_hold_and_cost_hardly_a_divergence(priors):
     assert found.convergence.rhat < 1.1
 
 
+@pytest.mark.parametrize(
+    "priors",
+    [
+        dict.fromkeys(("alpha", "beta"), "Uniform(lower=.1, upper=.8)"),
+        {"floor": "Uniform(lower=.1, upper=.7)"},
+    ],
+    ids=["exponents", "floor"],
+)
+def test_parameters_with_bounded_priors_mix(priors):
+    """In coordinates that are independent of each other the density is as exact, and R-hat 1.18.
+
+    With these settings and six seeds, the least effective sample size is 970 of 2,000. Where each
+    exponent is sampled as its own logit it was 10 to 272 with two seeds.
+    """
+    train = bl.example_table().query("scale <= 3e20")
+    plain = {"discrepancy": "none", "effects": "none"}
+    settings = plain | {"draws": 500, "retry": False, "seed": 1}
+    found = fit("chinchilla", train, priors=priors, **settings)
+    convergence = found.convergence
+    assert convergence.enough, convergence
+    assert min(convergence.ess_bulk, convergence.ess_tail) > 600
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["normal", "huber"])
 def test_other_likelihoods_agree_on_clean_noise(likelihood):
@@ -261,7 +284,7 @@ def bands(table, **settings):
     found = fit(
         "chinchilla", table, **PLAIN | {"draws": 500, "retry": False} | settings
     )
-    samples = np.log(found.accepted(unconverged=True).forecast(AHEAD).samples)
+    samples = np.log(found.accepted("unconverged").forecast(AHEAD).samples)
     low, middle, high = np.quantile(samples, [0.05, 0.5, 0.95], axis=0)
     return middle, high - low
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import special
 
-from bayeslaw.laws import tape as t
-from bayeslaw.laws.tape import FUNCTIONS as F
-from bayeslaw.laws.tape import Tape
-from bayeslaw.model.machine import assemble, run
+from bayeslaw.engine import tape as t
+from bayeslaw.engine.machine import assemble, run
+from bayeslaw.engine.tape import FUNCTIONS as F
+from bayeslaw.engine.tape import Tape
 
 SHAPES = [(1, 1), (1, 5), (4, 1), (4, 5)]
 TWO = {

@@ -12,8 +12,8 @@ from bayeslaw.anchors.choice import Costs, costs, predicted_sd
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.common.files import Call, results
 from bayeslaw.evaluate import scores
-from bayeslaw.inference.fitting import joined, refit
-from bayeslaw.inference.sampling import FitSettings
+from bayeslaw.inference.fitting import SHORT_REFIT, joined, refit
+from bayeslaw.inference.settings import FitKeywords, shows_settings
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.table import LossTable
@@ -21,6 +21,7 @@ from bayeslaw.tables.table import LossTable
 DESIGNS = ("none", "random", "cheapest", "grid")
 
 
+@shows_settings("cores", "retry", **SHORT_REFIT)
 def study(
     law: str | Law,
     train: LossTable,
@@ -32,7 +33,7 @@ def study(
     budget: float | None = None,
     cost: str = "adaptation",
     jobs: int = 2,
-    **settings: Unpack[FitSettings],
+    **settings: Unpack[FitKeywords],
 ) -> pd.DataFrame:
     """Buy runs by several designs at equal cost, refit, forecast the targets and score.
 
@@ -106,7 +107,7 @@ def _scored(
     price: Costs,
     bought: Mapping[str, list[int]],
     seed: int,
-    settings: FitSettings,
+    settings: FitKeywords,
 ) -> pd.DataFrame:
     """Scores of the designs of one seed, which buy these runs."""
     train, pool, targets = tables
@@ -118,7 +119,7 @@ def _scored(
         after = refit(law, both, seed, **settings) if runs else fit
         # Bands of refits that did not converge are scored as well: leaving them out would favour
         # the designs whose posteriors are hard to sample.
-        used = after.accepted(unconverged=True, beyond_evidence=True)
+        used = after.accepted({"unconverged", "beyond-evidence"})
         forecast = used.forecast(targets, seed=seed)
         row = {"seed": seed, "design": design, "cost": price.total(runs)}
         row |= {

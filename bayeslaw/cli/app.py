@@ -11,9 +11,9 @@ import shlex
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import wraps
 from inspect import Parameter
 from typing import Annotated, Any, NoReturn, get_args, get_origin
@@ -22,7 +22,7 @@ import typer
 from typer.core import TyperGroup
 
 from bayeslaw import __version__
-from bayeslaw.cli.options import CONTEXT, OUTPUTS, check_outputs, option
+from bayeslaw.cli.options import CONTEXT, OUTPUTS, check_outputs, declared, option
 from bayeslaw.common.errors import BayeslawError, FitWarning, TableWarning, command_line
 from bayeslaw.common.formatting import jsonable
 from bayeslaw.common.progress import showing
@@ -67,6 +67,11 @@ class Result:
     code: int = 0
 
 
+RENAMED = {
+    "--allow-unconverged": "--accept unconverged",
+    "--beyond-evidence": "--accept beyond-evidence",
+}
+"""Options of version 0.1.0, and what to write instead."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as of a shell."""
 
@@ -111,6 +116,9 @@ class _Group(TyperGroup):
             with command_line():
                 code = super().main(*args, **settings | {"standalone_mode": False})
         except typer.TyperException as error:
+            old = getattr(error, "option_name", None)
+            if old in RENAMED:
+                _fail(f"{old} is now {RENAMED[old]}.")
             _fail(error.format_message())
         except (BayeslawError, OSError, UnicodeDecodeError) as error:
             _fail(str(error))
@@ -158,9 +166,8 @@ def _with_options(function: Command) -> Callable[..., int]:
     options = [Parameter("ctx", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     for p in own:
         if p.name in groups:
-            options += [
-                _declared(p, f.name, f.default, f.type) for f in fields(groups[p.name])
-            ]
+            for name, of in declared(groups[p.name]).items():
+                options.append(_declared(p, name, of.option, of.kind))
         else:
             options.append(_declared(p, p.name, p.default, p.annotation))
 
@@ -170,7 +177,7 @@ def _with_options(function: Command) -> Callable[..., int]:
         if outputs:
             _check_outputs(outputs, values)
         for name, group in groups.items():
-            values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
+            values[name] = group(**{each: values.pop(each) for each in declared(group)})
         printing = values.pop("printing")
         values.pop("writing", None)
         with _one_line_warnings() as said:
@@ -192,14 +199,15 @@ def _with_options(function: Command) -> Callable[..., int]:
 
 def _outputs(parameters: Sequence[Parameter]) -> list[str]:
     """Names of the options that name a file to write."""
-    defaults: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for p in parameters:
         if is_dataclass(p.annotation):
-            defaults |= {f.name: f.default for f in fields(p.annotation)}
+            group: Any = p.annotation
+            options |= {name: of.option for name, of in declared(group).items()}
         else:
-            defaults[p.name] = p.default
+            options[p.name] = p.default
     return [
-        name for name, default in defaults.items() if any(default is o for o in OUTPUTS)
+        name for name, option in options.items() if any(option is o for o in OUTPUTS)
     ]
 
 
@@ -216,14 +224,19 @@ def _check_outputs(outputs: Sequence[str], values: Mapping[str, Any]) -> None:
 def _declared(
     parameter: Parameter, name: str, default: Any, annotation: Any
 ) -> Parameter:
-    """An option; one whose annotation has a function that parses it has text."""
+    """An option; one whose annotation has a function that parses it has text.
+
+    An option that is parsed to a collection may be repeated.
+    """
     if get_origin(annotation) is Annotated:
         kind, parse = get_args(annotation)
+        repeated = get_origin(kind) is Collection
 
-        def parsed(param: typer.CallbackParam, value: str | None) -> Any:
+        def parsed(param: typer.CallbackParam, value: str | list[str] | None) -> Any:
             return get_origin(kind)() if value is None else parse(value, param.opts[0])
 
-        default.callback, annotation = parsed, str | None
+        default.callback = parsed
+        annotation = list[str] if repeated else str | None
     return parameter.replace(name=name, default=default, annotation=annotation)
 
 

@@ -10,10 +10,10 @@ import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli import parsing
 from bayeslaw.cli.app import Result, command
-from bayeslaw.cli.options import argument, as_in, option, output, query
+from bayeslaw.cli.options import argument, option, output, query
 from bayeslaw.cli.parsing import Covariates, Levels, Numbers
 from bayeslaw.cli.sources import beside, save_figure, save_frame
-from bayeslaw.common.errors import BayeslawError, TableError
+from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import Note, Shown
 
@@ -38,9 +38,20 @@ class Asked:
         'Rows of local exponents: "params=1e9 tokens=1e10"; other covariates of --flops.',
         metavar="SPEC",
     )
-    span: float = as_in("derive.compute_optimal.span", default=10.0)
-    search: parsing.Range = as_in("derive.compute_optimal.search", metavar="LOW,HIGH")
-    drift: bool = as_in("derive.compute_optimal.drift", "--drift", default=False)
+    span: float = option(
+        "Factor of budget, around C, over which the exponents of N and D are mean slopes.",
+        default=10.0,
+    )
+    search: parsing.Range = option(
+        "Least and greatest tokens per parameter among which the best is searched; by default "
+        "those of the fitted rows, and .83 decades beyond: as far as bands were tested along D.",
+        metavar="LOW,HIGH",
+    )
+    drift: bool = option(
+        "Give the best split of the fit as it is, with exponents that drift, and recommend none.",
+        "--drift",
+        default=False,
+    )
 
     def __post_init__(self) -> None:
         """Raise `BayeslawError` for options that are of no use by themselves."""
@@ -71,9 +82,8 @@ class Asked:
         self, fit: "bl.Posterior", other: "bl.Posterior | None"
     ) -> "dict[str, bl.derive.Derived]":
         """The numbers of a fit, some of them compared with an `other` one."""
-        from bayeslaw.laws.steps import Tuning
-
-        ask, fixed = bl.derive, self.fixed(fit.law)
+        ask = bl.derive
+        fixed = self.fixed(fit.law)
         derived = {"floor": ask.floor(fit)}
         if self.flops:
             asked = {"span": self.span, "drift": self.drift, **fixed}
@@ -88,8 +98,6 @@ class Asked:
         if self.at.keys() & {"params", "tokens"}:
             rows = bl.grid(**self.at)
             derived["local_exponents"] = ask.local_exponents(fit, rows)
-            if fit.law.step(Tuning):
-                derived["best_rate"] = ask.best_rate(fit, rows)
         return derived
 
 
@@ -102,40 +110,39 @@ def derive(
     *,
     posterior: Path = opt.SAVED,
     asked: Asked,
-    levels: Levels = as_in(
-        "derive.Derived.to_frame.levels", default="0.5,0.8,0.9", metavar="P,..."
+    levels: Levels = option(
+        "Probabilities of the intervals, between 0 and 1.",
+        default="0.5,0.8,0.9",
+        metavar="P,...",
     ),
     out: Path | None = output("File for all intervals, .csv or .parquet.", *opt.TABLES),
     figure: Path | None = output(
         "Draw isoFLOP curves of --flops and the compute-optimal frontier.", *opt.FIGURES
     ),
-    allow_unconverged: bool = opt.UNCONVERGED,
-    beyond_evidence: bool = opt.BEYOND_EVIDENCE,
+    accept: opt.Accept = opt.ACCEPT,
 ) -> Shown:
     """Derive numbers from a fit, each with its median and credible intervals.
 
     The floor E, and as asked: the compute-optimal split of a budget C = 6 N D, the FLOPs that reach
-    a loss, the compute multiplier over another recipe, local exponents, and the rate of least loss
-    where several were fitted. The recommended split is that of the law as stated: a fit with a
-    discrepancy is fitted again without it, in a few seconds. All are of the latent loss, without
-    noise and random effects. What lies twice as far from the fitted rows as bands were ever tested
-    is refused.
+    a loss, the compute multiplier over another recipe, and local exponents. The recommended split
+    is that of the law as stated: a fit with a discrepancy is fitted again without it, in a few
+    seconds. All are of the latent loss, without noise and random effects. What lies twice as far
+    from the fitted rows as bands were ever tested is refused.
     """
     import pandas as pd
 
     if figure is not None and not asked.flops:
         raise BayeslawError("--figure draws the split of budgets; give --flops.")
-    fit = _accepted(posterior, allow_unconverged)
-    other = (
-        None if asked.against is None else _accepted(asked.against, allow_unconverged)
-    )
+    fit = _accepted(posterior, accept)
+    other = None if asked.against is None else _accepted(asked.against, accept)
     derived = asked.derived(fit, other)
-    _refuse_far(derived, beyond_evidence)
+    _refuse_far(derived, accept)
     fixed = {"drift": asked.drift, **asked.fixed(fit.law)}
     save_figure(figure, lambda: bl.plots.compute_optimal(fit, asked.flops, **fixed))
     frames = [of.to_frame(levels).assign(derived=name) for name, of in derived.items()]
     save_frame(out, pd.concat(frames, ignore_index=True))
-    whole, document = Shown(), {}
+    whole = Shown()
+    document = {}
     for name, numbers in derived.items():
         shown = numbers.shown(levels)
         document[name] = dict(shown.document)
@@ -146,13 +153,11 @@ def derive(
     return beside(fit, whole).adding(levels=levels, derived=document, out=out)
 
 
-def _accepted(posterior: Path, unconverged: bool) -> "bl.Posterior":
+def _accepted(posterior: Path, accepts: opt.Accepts) -> "bl.Posterior":
     """A saved posterior of one law; what lies too far out is refused by `_refuse_far`."""
     from bayeslaw.inference.pools import load_posterior
 
-    return load_posterior(posterior).accepted(
-        unconverged=unconverged, beyond_evidence=True
-    )
+    return load_posterior(posterior).accepted({*accepts, "beyond-evidence"})
 
 
 @command(
@@ -164,12 +169,14 @@ def recipes(
     posteriors: list[Path] = argument(
         "A posterior for each recipe, of losses on the same data."
     ),
-    flops: Numbers = as_in("compare_recipes.flops", metavar="FLOPS,..."),
+    flops: Numbers = option(
+        "Budgets C = 6 N D, each split compute-optimally by every recipe and draw.",
+        metavar="FLOPS,...",
+    ),
     at: Covariates = option('Rows: "params=6.9e9 tokens=1.4e11".', metavar="SPEC"),
-    level: float = as_in("Recipes.to_frame.level", default=0.9),
+    level: float = option("Probability of the intervals.", default=0.9),
     out: Path | None = output("File for the table, .csv or .parquet.", *opt.TABLES),
-    allow_unconverged: bool = opt.UNCONVERGED,
-    beyond_evidence: bool = opt.BEYOND_EVIDENCE,
+    accept: opt.Accept = opt.ACCEPT,
 ) -> Shown:
     """Compare recipes: which has the lowest loss, how surely, and what choosing now may cost.
 
@@ -178,24 +185,22 @@ def recipes(
     """
     if len({path.stem for path in posteriors}) < len(posteriors):
         raise BayeslawError("two posteriors have the same file name; rename one.")
-    fits = {path.stem: _accepted(path, allow_unconverged) for path in posteriors}
+    fits = {path.stem: _accepted(path, accept) for path in posteriors}
     rows = bl.grid(**at) if at else None
     compared = bl.compare_recipes(fits, rows, flops=flops or None)
-    _refuse_far({"recipes": compared}, beyond_evidence)
+    _refuse_far({"recipes": compared}, accept)
     save_frame(out, compared.to_frame(level))
     return compared.shown(level).adding(out=out)
 
 
 def _refuse_far(
-    derived: "Mapping[str, bl.derive.Derived | bl.Recipes]", beyond_evidence: bool
+    derived: "Mapping[str, bl.derive.Derived | bl.Recipes]", accepts: opt.Accepts
 ) -> None:
     """Refuse numbers too far from the fitted rows, as `forecast` does."""
-    from bayeslaw.derive.derived import judged
+    from bayeslaw.derive.derived import worst_of
 
     for numbers in derived.values():
-        level, reason = judged(numbers.places, refuse=not beyond_evidence)
-        if level == "refuse":
-            raise TableError(reason)
+        worst_of(numbers.verdicts).accepting(accepts).require()
 
 
 # -- plans ----------------------------------------------------------------------------------------
@@ -226,20 +231,59 @@ class Limits:
     example: Literal["paper"] | None = option(
         "Plan the paper's use case on its synthetic world."
     )
-    params: float | None = as_in("plan.params")
-    ptpp: float | None = as_in("plan.ptpp")
-    max_loss: float | None = as_in("plan.max_loss", metavar="LOSS")
-    max_forgetting: float | None = as_in("plan.max_forgetting", metavar="RISE")
-    baseline: Annotated[list[float], baseline_of] = as_in(
-        "plan.baseline", metavar="LOSS[,SD]"
+    params: float | None = option(
+        "Parameters N of the model. By default those of base."
     )
-    base: str | None = as_in("plan.base", metavar="LABEL|new")
-    unique_tokens: float | None = as_in("plan.unique_tokens")
-    relative: bool = as_in("plan.relative", "--relative/--absolute", default=True)
-    atpp: float | None = as_in("plan.atpp", metavar="ATPP")
-    confidence: float = as_in("plan.confidence", default=parsing.CONFIDENCE)
-    losses: Literal["latent", "predictive"] = as_in("plan.losses", default="latent")
-    replay: parsing.Ratios = as_in("plan.replay", metavar="RATIO,...")
+    ptpp: float | None = option(
+        "Its pre-training tokens per parameter. By default those of base, or the only value in "
+        "the tables, if there is one; not needed where no law knows it."
+    )
+    max_loss: float | None = option(
+        "Limit of the target loss, nats per token; may be left out with atpp.",
+        metavar="LOSS",
+    )
+    max_forgetting: float | None = option(
+        "Limit of the rise of the source loss over baseline: a fraction of the baseline, at most "
+        "1, or nats per token; may be left out with atpp.",
+        metavar="RISE",
+    )
+    baseline: Annotated[list[float], baseline_of] = option(
+        "Source loss of the un-adapted model: a measured loss in nats per token, or that and its "
+        "standard deviation. By default the row with tokens = 0 of the base in the source's table; "
+        "for a new base, draws of its loss, if the source's law starts from the base.",
+        metavar="LOSS[,SD]",
+    )
+    base: str | None = option(
+        "The pre-trained model that the run starts from: its label in the tables' column base, or "
+        "new. By default the only base of that model and stage in the tables, each up to 1 %, or "
+        "else a new one.",
+        metavar="LABEL|new",
+    )
+    unique_tokens: float | None = option(
+        "Distinct tokens of the new data. By default no data repeat."
+    )
+    relative: bool = option(
+        "Whether max_forgetting is relative to the baseline.",
+        "--relative/--absolute",
+        default=True,
+    )
+    atpp: float | None = option(
+        "A fixed budget, adaptation tokens per parameter.", metavar="ATPP"
+    )
+    confidence: float = option(
+        "Probability with which all limits must hold.", default=parsing.CONFIDENCE
+    )
+    losses: Literal["latent", "predictive"] = option(
+        "What the limits are on: latent losses, which are those of the law without the noise of "
+        "one run and the effects of base and run, or the losses that one new run will measure.",
+        default="latent",
+    )
+    replay: parsing.Ratios = option(
+        "Replay ratios of the lattice, between which it is refined. By default 34 over the ratios "
+        "that both fits have rows of: a search beyond them picks those whose losses happen to be "
+        "forecast too low.",
+        metavar="RATIO,...",
+    )
 
     def check(self) -> None:
         """Refuse options beside --example; without it, name those that a plan needs."""
@@ -258,19 +302,19 @@ class Limits:
             raise BayeslawError(f"a plan needs {options} (or --example paper).")
 
     def planned(
-        self, seed: int, **accepted: Any
+        self, seed: int, accepts: opt.Accepts
     ) -> "tuple[bl.Plan, bl.LossTable | None]":
         """The plan, and the rows of the target, which the example has none of."""
         search: dict[str, Any] = {"confidence": self.confidence, "seed": seed}
         search |= {"losses": self.losses, "replay": self.replay or None}
         if self.example is not None:
             search |= {"max_loss": self.max_loss, "max_forgetting": self.max_forgetting}
-            return bl.plan_example(**search, **accepted), None
+            return bl.plan_example(**search, accepts=accepts), None
         names = opt.names_of(Limits, "target", "source", "example", "replay")
         limits: dict[str, Any] = {name: getattr(self, name) for name in names}
         limits |= search | {"baseline": self.baseline or None}
         files = (str(self.target), str(self.source))
-        target, source = (bl.load(file).accepted(**accepted) for file in files)
+        target, source = (bl.load(file).accepted(accepts) for file in files)
         return bl.plan(target=target, source=source, **limits), target.table
 
 
@@ -324,8 +368,7 @@ def plan(
     backtest: Path | None = opt.QUOTED,
     figure: Path | None = output("Draw the landscape (PNG, PDF or SVG).", *opt.FIGURES),
     explore: Path | None = output("Write a page to explore P(both) (HTML).", ".html"),
-    allow_unconverged: bool = opt.UNCONVERGED,
-    beyond_evidence: bool = opt.BEYOND_EVIDENCE,
+    accept: opt.Accept = opt.ACCEPT,
     seed: int = opt.SEED,
 ) -> Result:
     """Plan the smallest adaptation budget and its replay ratio.
@@ -337,8 +380,8 @@ def plan(
     the medians with its probability of failure.
 
     Exits with 1 if the limits are met only farther from the fitted rows than bands were ever
-    tested, and refuses a plan twice as far; --beyond-evidence accepts both. --example paper takes
-    other limits, and exits with 0 for any plan.
+    tested, and refuses a plan twice as far; --accept beyond-evidence accepts both. --example paper
+    takes other limits, and exits with 0 for any plan.
     """
     limits.check()
     tested = None if backtest is None else bl.read_backtest(backtest)
@@ -350,8 +393,7 @@ def plan(
                 "--explore shows budgets to choose from; leave out --atpp."
             )
         check_plotly()
-    accepted = {"unconverged": allow_unconverged, "beyond_evidence": beyond_evidence}
-    planned, rows = limits.planned(seed, **accepted)
+    planned, rows = limits.planned(seed, accept)
     shown = planned.shown().adding(backtest=None) + choices.shown(planned)
     chosen = planned.chosen
     if tested is not None and rows is not None and chosen.tokens < math.inf:
@@ -360,7 +402,9 @@ def plan(
     save_figure(figure, lambda: bl.plots.plan_landscape(planned))
     notes = [] if explore is None else _explored(planned, explore)
     shown = shown.adding(out=figure, page=None if notes else explore)
-    near = beyond_evidence or planned.status != "feasible, beyond the evidence"
+    near = (
+        "beyond-evidence" in accept or planned.status != "feasible, beyond the evidence"
+    )
     # The verdict of an example is there to be read: no script has to stop for it.
     near = near or limits.example is not None
     return Result(shown, notes, 2 if notes else 0 if near else 1)
@@ -408,7 +452,7 @@ def anchors(
     out: Path | None = output(
         "Write the rows to measure (CSV or Parquet).", *opt.TABLES
     ),
-    allow_unconverged: bool = opt.UNCONVERGED,
+    accept: opt.Unconverged = opt.UNCONVERGED,
     seed: int = opt.SEED,
 ) -> Shown:
     """Choose which runs to buy next.
@@ -420,7 +464,7 @@ def anchors(
         raise BayeslawError("say how many runs (--k) or what they may cost (--budget).")
     pool = _rows(candidates, "--candidates", where)
     target_rows = _rows(targets, "--targets", aim)
-    fitted = bl.load(posterior).accepted(unconverged=allow_unconverged)
+    fitted = bl.load(posterior).accepted(accept)
     chosen = bl.choose_anchors(
         fitted, pool, target_rows, k=k, budget=budget, cost=cost, seed=seed
     )

@@ -11,16 +11,17 @@ import bayeslaw as bl
 from bayeslaw.cli import options as opt
 from bayeslaw.cli import sources
 from bayeslaw.cli.app import command
-from bayeslaw.cli.options import argument, as_in, option, output, query
+from bayeslaw.cli.options import argument, option, output, query
 from bayeslaw.cli.parsing import Covariates, Laws, Levels, Numbers
 from bayeslaw.common.defaults import COVARIATE_TOLERANCE
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.shown import SYNTHETIC, Note, Shown
+from bayeslaw.inference.settings import FitSettings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LEVELS = as_in("Forecast.shown.levels", default="0.5,0.9", metavar="P,...")
+LEVELS = option("Probabilities of the bands.", default="0.5,0.9", metavar="P,...")
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,11 @@ class Bands:
     kind: Literal["predictive", "latent"] = option(
         "Posterior predictive, or latent loss without noise.", default="predictive"
     )
-    why: bool = as_in("Forecast.shown.why", "--why", default=False)
+    why: bool = option(
+        "Take the variance of each row apart: law, parameters, discrepancy, effects, noise.",
+        "--why",
+        default=False,
+    )
     out: Path | None = output("Write the bands (CSV or Parquet).", *opt.TABLES)
     figure: Path | None = output(
         "Draw fitted runs, the law, and the forecast with its bands (PNG, PDF or SVG).",
@@ -60,7 +65,8 @@ class Bands:
         sources.save_figure(self.figure, drawn)
         predicted: bl.Forecast | bl.PointFit
         if isinstance(fitted, bl.PointFit):
-            predicted, points = fitted, fitted.forecast(rows)
+            predicted = fitted
+            points = fitted.forecast(rows)
             sources.save_frame(self.out, points)
             shown = shown_points(points, fitted.columns).adding(**fitting.document())
         else:
@@ -76,8 +82,8 @@ class Bands:
         return whole.adding(scores=None)
 
 
-def _near(beyond_evidence: bool) -> sources.Need:
-    return "any" if beyond_evidence else "near"
+def _near(accepts: opt.Accepts) -> sources.Need:
+    return "any" if "beyond-evidence" in accepts else "near"
 
 
 def _titled(shown: Shown, rows: "bl.LossTable") -> Shown:
@@ -99,8 +105,7 @@ def forecast(
     choice: opt.Selection,
     bands: Bands,
     backtest: Path | None = opt.QUOTED,
-    allow_unconverged: bool = opt.UNCONVERGED,
-    beyond_evidence: bool = opt.BEYOND_EVIDENCE,
+    accept: opt.Accept = opt.ACCEPT,
     fitting: opt.Fitting,
 ) -> Shown:
     """Forecast losses with bands.
@@ -113,9 +118,9 @@ def forecast(
     """
     bands.check(fitting)
     tested = None if backtest is None else bl.read_backtest(backtest)
-    fitted, rows = sources.fit_or_load(source, choice, fitting, _near(beyond_evidence))
+    fitted, rows = sources.fit_or_load(source, choice, fitting, _near(accept))
     # Rows too far out were refused above.
-    fitted = fitted.accepted(unconverged=allow_unconverged, beyond_evidence=True)
+    fitted = fitted.accepted({*accept, "beyond-evidence"})
     whole = bands.forecast(fitted, rows, fitting)
     if tested is not None:
         assert fitted.table is not None  # it is a posterior
@@ -136,8 +141,7 @@ def running(
     ),
     choice: opt.Training,
     bands: Bands,
-    allow_unconverged: bool = opt.UNCONVERGED,
-    beyond_evidence: bool = opt.BEYOND_EVIDENCE,
+    accept: opt.Accept = opt.ACCEPT,
     fitting: opt.Fitting,
 ) -> Shown:
     """Forecast where a run that goes on will end.
@@ -147,13 +151,12 @@ def running(
     """
     bands.check(fitting)
     table = choice.table(finished, choice.source_table).training(choice.train)
-    law, ends = sources.required(choice.law, table), opt.of_grid(grid, "--grid")
+    law = sources.required(choice.law, table)
+    ends = opt.of_grid(grid, "--grid")
     table, rows = going_on(table, choice.table(run, choice.source_table), ends)
-    rows = sources.checked(
-        rows, sources.laws_of(law, table), table, _near(beyond_evidence)
-    )
+    rows = sources.checked(rows, sources.laws_of(law, table), table, _near(accept))
     fitted = sources.fit_table(law, table, fitting)
-    fitted = fitted.accepted(unconverged=allow_unconverged, beyond_evidence=True)
+    fitted = fitted.accepted({*accept, "beyond-evidence"})
     return sources.beside(fitted, bands.forecast(fitted, rows, fitting), rows=rows)
 
 
@@ -209,8 +212,7 @@ class OfSaved(opt.Rows):
     """The forecast of a saved posterior."""
 
     posterior: Path = opt.SAVED
-    allow_unconverged: bool = opt.UNCONVERGED
-    beyond_evidence: bool = opt.BEYOND_EVIDENCE
+    accept: opt.Accept = opt.ACCEPT
     seed: int = opt.SEED
 
     def forecast(
@@ -218,10 +220,8 @@ class OfSaved(opt.Rows):
     ) -> "tuple[bl.Posterior | bl.Pool, bl.LossTable, bl.Forecast]":
         """The posterior, the rows, and their forecast; options `used` beside it need no --rows."""
         fitted = sources.load(self.posterior, self, *used)
-        rows = sources.rows_of(fitted, self, _near(self.beyond_evidence))
-        fitted = fitted.accepted(
-            unconverged=self.allow_unconverged, beyond_evidence=True
-        )
+        rows = sources.rows_of(fitted, self, _near(self.accept))
+        fitted = fitted.accepted({*self.accept, "beyond-evidence"})
         return fitted, rows, fitted.forecast(rows, seed=self.seed)
 
 
@@ -235,7 +235,11 @@ def register(
     file: Path = argument(
         "New file for the forecast (JSON).", callback=opt.writable(".json")
     ),
-    draws: int = as_in("register.draws", default=0, min=0),
+    draws: int = option(
+        "Draws per row that are stored, evenly spaced among the forecast's: none, or at least 100.",
+        default=0,
+        min=0,
+    ),
 ) -> Shown:
     """Write a forecast to a file with its hash, before the losses are measured.
 
@@ -264,8 +268,13 @@ def verify(
         "Losses measured so far, CSV or Parquet.", default=None
     ),
     reading: opt.Reading,
-    sha256: str | None = as_in("verify.sha256"),
-    tolerance: float = as_in("verify.tolerance", default=COVARIATE_TOLERANCE),
+    sha256: str | None = option(
+        "Hash that was published when the forecast was registered."
+    ),
+    tolerance: float = option(
+        "Largest relative difference between a planned and a measured covariate.",
+        default=COVARIATE_TOLERANCE,
+    ),
 ) -> Shown:
     """Check a registered forecast, and score it on the losses measured so far.
 
@@ -330,22 +339,27 @@ def backtest(
     law: str | None = opt.LAW,
     source_table: Path | None = opt.SOURCE_TABLE,
     reading: opt.Reading,
-    along: Literal["flops", "params", "tokens", "ptpp"] = as_in(
-        "backtest.along", default="flops"
+    along: Literal["flops", "params", "tokens", "ptpp"] = option(
+        "Quantity that the table is cut along; FLOPs are 6 N D.", default="flops"
     ),
-    cuts: Numbers = as_in("backtest.cuts", metavar="VALUE,..."),
+    cuts: Numbers = option(
+        "Rows up to each are fitted, those beyond are forecast; by default at most five of the "
+        "quantity's values, with at least 8 rows at two or more sizes before each and one after "
+        "it.",
+        metavar="VALUE,...",
+    ),
     rivals: Laws = option(
         "Other models: laws, or none, curvature, walk, adaptation, from_base.",
         metavar="NAME,...",
     ),
-    jobs: int = as_in("backtest.jobs", default=1, min=1),
+    jobs: int = option("Number of processes.", default=1, min=1),
     figure: Path | None = output(
         "Draw errors by distance (PNG, PDF or SVG).", *opt.FIGURES
     ),
     out: Path | None = output(
         "Write the rows (CSV or Parquet); other commands quote them.", *opt.TABLES
     ),
-    sampling: opt.Sampling,
+    sampling: FitSettings,
 ) -> Shown:
     """Forecast, at earlier cuts of a table, the rows that came later.
 
@@ -362,7 +376,7 @@ def backtest(
         cuts=cuts or None,
         rivals={n: {"discrepancy" if n in DISCREPANCIES else "law": n} for n in rivals},
         jobs=jobs,
-        **sampling.settings(),
+        **sampling.arguments(),
     )
     if out is not None:
         result.write(out)
@@ -379,7 +393,7 @@ def score(
     *,
     source: Path = opt.SOURCE,
     choice: opt.Selection,
-    allow_unconverged: bool = opt.UNCONVERGED,
+    accept: opt.Unconverged = opt.UNCONVERGED,
     fitting: opt.Fitting,
 ) -> Shown:
     """Score a fit on measured losses."""
@@ -387,7 +401,7 @@ def score(
     from bayeslaw.huber.point_fit import shown_points
 
     fitted, rows = sources.fit_or_load(source, choice, fitting, "measured")
-    fitted = fitted.accepted(unconverged=allow_unconverged)
+    fitted = fitted.accepted(accept)
     scores = scored(fitted, rows, seed=fitting.seed)
     shown = replace(shown_scores(*scores), title=f"Scores on {rows}").adding(
         rows=len(rows)
@@ -405,7 +419,10 @@ def score(
 class Comparing(opt.Fitting):
     """How laws that are compared are fitted."""
 
-    method: Literal["nuts", "huber"] = as_in("compare.method", default="huber")
+    method: Literal["nuts", "huber"] = option(
+        "Deterministic fits, or posteriors, whose bands are scored as well.",
+        default="huber",
+    )
 
 
 @command(
@@ -424,7 +441,7 @@ def compare(
         f"Laws, separated by commas: {opt.LAWS}, or paths.",
         default="form1,form2,form3,dcpt",
     ),
-    allow_unconverged: bool = opt.UNCONVERGED,
+    accept: opt.Unconverged = opt.UNCONVERGED,
     fitting: Comparing,
 ) -> Shown:
     """Compare several laws on one split, in each domain.
@@ -438,10 +455,7 @@ def compare(
     from bayeslaw.laws.steps import Departure
     from bayeslaw.tables.table import is_synthetic
 
-    settings = fitting.settings() | {
-        "method": fitting.method,
-        "unconverged": allow_unconverged,
-    }
+    settings = fitting.arguments() | {"method": fitting.method, "accepts": accept}
     starts = source if any(bl.load_law(name).step(Departure) for name in laws) else None
     if source is not None:
         opt.refuse("beside --source, which says it", "role")

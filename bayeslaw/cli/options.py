@@ -1,25 +1,29 @@
 """Options: how they are declared and described, and those that several commands have in common."""
 
-import inspect
 import math
 import os
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, fields
-from functools import cache
+from dataclasses import Field, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 import bayeslaw as bl
 from bayeslaw.cli.parsing import Columns, Covariates
-from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
-from bayeslaw.common.errors import BayeslawError, FileError, TableError
+from bayeslaw.common.errors import (
+    Acceptance,
+    BayeslawError,
+    FileError,
+    TableError,
+    unknown,
+)
 from bayeslaw.common.files import models_dir
+from bayeslaw.inference.settings import FitSettings, about
 
-TABLES, FIGURES = (".csv", ".parquet"), (".png", ".pdf", ".svg")
+TABLES = (".csv", ".parquet")
+FIGURES = (".png", ".pdf", ".svg")
 """Endings of the files that are written."""
 CONTEXT: ContextVar[typer.Context] = ContextVar("context")
 """Of the command that runs."""
@@ -33,10 +37,17 @@ def option(text: str, *names: str, default: Any = None, **settings: Any) -> Any:
     return typer.Option(default, *names, help=text, **settings)
 
 
-def as_in(path: str, *names: str, **settings: Any) -> Any:
-    """Option that a public docstring describes, such as ``"LossTable.split.train"``."""
-    # Without a METAVAR the help shows the values of an option by itself.
-    return option(help_text(path, values="metavar" in settings), *names, **settings)
+def of_setting(field: "Field[Any]", **more: Any) -> Any:
+    """Option of a setting of a fit, with its default and its help."""
+    known = about(field)
+    assert known is not None
+    # A flag without its opposite: what happens without it is the default.
+    names = [f"--{field.name}"] if field.type == bool | None else []
+    if known.least is not None:
+        more["min"] = known.least
+    return option(
+        known.help, *names, default=field.default, metavar=known.metavar, **more
+    )
 
 
 def argument(text: str, *, default: Any = ..., **settings: Any) -> Any:
@@ -133,67 +144,32 @@ def refuse(where: str, *names: str) -> None:
             raise BayeslawError(f"--{name.replace('_', '-')} has no effect {where}.")
 
 
+@dataclass(frozen=True)
+class Declared:
+    """An option of a group: how it is declared, and the type of its value."""
+
+    option: Any
+    kind: Any
+
+
+def declared(group: type) -> dict[str, Declared]:
+    """Options of a group, by the names of its fields; some settings of a fit have none."""
+    options = {}
+    for field in fields(group):
+        known = about(field)
+        if known is None:
+            options[field.name] = Declared(field.default, field.type)
+        elif field.name == "seed":
+            options[field.name] = Declared(SEED, field.type)
+        elif known.option:
+            kind = field.type if known.metavar is None else str
+            options[field.name] = Declared(of_setting(field), kind)
+    return options
+
+
 def names_of(group: type, *besides: str) -> list[str]:
     """Names of the options of a group."""
-    return [field.name for field in fields(group) if field.name not in besides]
-
-
-# -- help -----------------------------------------------------------------------------------------
-# Docstrings are read from the source, because an import of PyMC takes seconds.
-
-
-def help_text(path: str, *, values: bool = False) -> str:
-    """First sentence about an argument of a public function, and what it is by default.
-
-    With `values`, those that the docstring lists are in parentheses.
-    """
-    function, _, name = path.rpartition(".")
-    kind, text = _arguments(function)[name]
-    text = re.sub(r"; [\w.]+ by default(?=[.])", "", text)  # the help says it by itself
-    text = re.sub('`+|"(?=\\w)|(?<=\\w)"', "", text)
-    sentence, *further = re.split(r"(?<=[.]) (?=[A-Z])", text)
-    if values and (listed := re.match(r"\{(.*?)\}", kind)):
-        sentence = f"{sentence.removesuffix('.')} ({listed[1].replace('"', '')})."
-    return " ".join(
-        [sentence, *(text for text in further if text.startswith("By default"))]
-    )
-
-
-@cache
-def _arguments(function: str) -> dict[str, tuple[str, str]]:
-    """Kinds and texts of the arguments of ``"fit"``, ``"LossTable.split"``, ``"derive.floor"``."""
-    package, names = Path(__file__).parents[1], function.split(".")
-    stub = package / "__init__.pyi"
-    if (package / names[0]).is_dir():
-        stub = package / names.pop(0) / "__init__.py"
-    module = package.joinpath(*_modules(stub)[names[0]].split("."))
-    text = module.with_suffix(".py").read_text(encoding="utf-8")
-    for name in names:
-        _, _, text = text.partition(f"{'class' if name[0].isupper() else 'def'} {name}")
-    docstring = (
-        inspect.cleandoc(text.split('"""')[1]) + "\n"
-    )  # overloads, above it, have none
-    entries = re.findall(
-        r"^([\w*, ]+)(?: : (.*))?\n((?:    .*\n?|\n)+)", docstring, re.M
-    )
-    return {
-        name: (kind, " ".join(text.split()))
-        for named, kind, text in entries
-        for name in named.replace("*", "").split(", ")
-    }
-
-
-@cache
-def _modules(stub: Path) -> dict[str, str]:
-    """Modules of the public names of a package."""
-    imports = re.findall(
-        r"^from (?:bayeslaw)?\.([\w.]+) import (\([^)]*|[^\n(]*)",
-        stub.read_text(encoding="utf-8"),
-        re.M,
-    )
-    return {
-        name: module for module, names in imports for name in re.findall(r"\w+", names)
-    }
+    return [name for name in declared(group) if name not in besides]
 
 
 # -- options of several commands ------------------------------------------------------------------
@@ -205,17 +181,50 @@ SOURCE = argument(
     "Loss table to fit first, or a posterior saved by `bayeslaw fit --out`.",
     metavar="TABLE_OR_POSTERIOR",
 )
-SOURCE_TABLE = as_in("read_table.source")
+SOURCE_TABLE = option("Table of the domain that the bases were pre-trained on.")
 SAVED = argument("Posterior saved by `bayeslaw fit --out`.")
-SEED = option("Seed of all random numbers.", default=0, min=0, max=2**32 - 1)
-UNCONVERGED = option(
-    "Use a posterior that has not converged.", "--allow-unconverged", default=False
-)
-BEYOND_EVIDENCE = option(
-    "Do not refuse rows twice as far from the fitted ones as bands were ever tested.",
-    "--beyond-evidence",
-    default=False,
-)
+SEED = of_setting(FitSettings.__dataclass_fields__["seed"], max=2**32 - 1)
+ACCEPTED: dict[Acceptance, str] = {
+    "unconverged": "use a posterior that has not converged",
+    "beyond-evidence": "do not refuse rows twice as far from the fitted ones as bands were ever "
+    "tested",
+}
+"""Names of what commands accept, and what they do then."""
+
+
+def accepting(*names: Acceptance) -> Any:
+    """Option ``--accept NAME``, which may be repeated, of a command that can accept `names`."""
+    texts = [f"{name}: {ACCEPTED[name]}" for name in names]
+    text = f"Accept what is refused otherwise. {'; '.join(texts)}."
+    if len(names) > 1:
+        text += " Give the option twice to accept both."
+    return option(text, "--accept", metavar="NAME", default=[])
+
+
+def accepted_of(
+    *valid: Acceptance,
+) -> Callable[[list[str], str], list[Acceptance]]:
+    """Parse the names of an option that `accepting` made of `valid` ones."""
+
+    def parse(names: list[str], option: str) -> list[Acceptance]:
+        for name in names:
+            if name in ACCEPTED and name not in valid:
+                raise BayeslawError(f"{option} {name} has no effect on this command.")
+            if name not in valid:
+                raise BayeslawError(f"{option}: {unknown('name', name, valid)}")
+        return [name for name in valid if name in names]
+
+    return parse
+
+
+UNCONVERGED = accepting("unconverged")
+BEYOND_EVIDENCE = accepting("beyond-evidence")
+ACCEPT = accepting("unconverged", "beyond-evidence")
+Accepts = Collection[Acceptance]
+Unconverged = Annotated[Accepts, accepted_of("unconverged")]
+BeyondEvidence = Annotated[Accepts, accepted_of("beyond-evidence")]
+Accept = Annotated[Accepts, accepted_of("unconverged", "beyond-evidence")]
+"""Types of these options, in their order."""
 QUOTED = option(
     "Backtest to quote, written by `bayeslaw backtest --out`.", metavar="FILE"
 )
@@ -233,14 +242,21 @@ class Reading:
         'Where the file has other names: "params=size; tokens=billions * 1e9; loss=`eval/loss`".',
         metavar="SPEC",
     )
-    loss_unit: Literal["nats", "bits", "perplexity", "bits-per-byte"] | None = as_in(
-        "from_frame.loss_unit"
+    loss_unit: Literal["nats", "bits", "perplexity", "bits-per-byte"] | None = option(
+        "Unit of the losses, which become nats per token."
     )
-    bytes_per_token: float | None = as_in(
-        "from_frame.bytes_per_token", metavar="NUMBER"
+    bytes_per_token: float | None = option(
+        "Mean number of bytes of a token of the validation set, which losses in bits per byte "
+        "need.",
+        metavar="NUMBER",
     )
-    where: str | None = as_in("read_table.where", metavar="QUERY")
-    role: Literal["target", "source"] | None = as_in("from_frame.role")
+    where: str | None = query(
+        "Pandas query that selects the rows to keep, such as ptpp <= 31; the others need no valid "
+        "numbers."
+    )
+    role: Literal["target", "source"] | None = option(
+        "Whether the losses are of the domain adapted to, or of the one pre-trained on."
+    )
 
     def settings(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in names_of(Reading)}
@@ -292,40 +308,22 @@ class Selection(Training, Rows):
         return None if rows is None else rows.query(self.test)
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """The likelihood, the priors, the discrepancy, the random effects and the sampler."""
-
-    likelihood: str = as_in("fit.likelihood", default="studentt", metavar="KIND")
-    priors: str = as_in("fit.priors", default="default", metavar="KIND|PATH")
-    delta: float = as_in("fit.delta", default=DELTA)
-    discrepancy: str = as_in("fit.discrepancy", default=AUTO, metavar="KIND")
-    effects: str = as_in("fit.effects", default="auto", metavar="LEVELS")
-    errors: Literal["auto", "run", "independent"] = as_in("fit.errors", default="auto")
-    chains: int = as_in("fit.chains", default=CHAINS, min=1)
-    draws: int | None = as_in("fit.draws", min=1)
-    tune: int = as_in("fit.tune", default=TUNE, min=1)
-    target_accept: float = as_in("fit.target_accept", default=TARGET_ACCEPT)
-    retry: bool | None = as_in("fit.retry", "--retry")
-    seed: int = SEED
-
-    def settings(self) -> dict[str, Any]:
-        """Arguments of `bayeslaw.fit`."""
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class Fitting(Sampling):
+@dataclass(frozen=True, kw_only=True)
+class Fitting(FitSettings):
     """How a law is fitted: as a posterior, or as a point."""
 
     method: Literal["nuts", "map", "huber"] = option(
         "Posterior, its mode, or the paper's Huber fit.", default="nuts"
     )
-    bounds: Literal["paper", "prior"] = as_in("fit_huber.bounds", default="paper")
+    bounds: Literal["paper", "prior"] = option(
+        "Bounds of the parameters. paper: as published. prior: the narrower bounds within which "
+        "the priors of bayeslaw.fit lie.",
+        default="paper",
+    )
 
-    def settings(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Arguments of the fit; `BayeslawError` for options that have no effect on its method."""
-        used = USED.get(self.method) or names_of(Sampling)
+        used = USED.get(self.method) or names_of(FitSettings, "seed")
         refuse(
             f"on --method {self.method}", *names_of(Fitting, "seed", "method", *used)
         )

@@ -12,7 +12,6 @@ from bayeslaw.cli.options import (
     Fitting,
     Reading,
     Rows,
-    Sampling,
     Selection,
     names_of,
     refuse,
@@ -20,6 +19,7 @@ from bayeslaw.cli.options import (
 from bayeslaw.common.errors import BayeslawError, FitWarning, TableError
 from bayeslaw.common.files import atomic_write, is_hdf5
 from bayeslaw.common.shown import Detail, Note, Shown
+from bayeslaw.inference.settings import FitSettings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,14 +36,15 @@ def is_posterior(path: Path) -> bool:
 
 
 def fit_or_load(
-    source: Path, choice: Selection, sampling: Sampling, need: Need = "any"
+    source: Path, choice: Selection, sampling: FitSettings, need: Need = "any"
 ) -> "tuple[Fitted, bl.LossTable]":
     """Return a fit, made or loaded, and the rows to forecast, checked before the fit."""
     if is_posterior(source):
         posterior = load(source, choice, sampling=sampling)
         return posterior, rows_of(posterior, choice, need)
     table = choice.table(source, choice.source_table)
-    law, rows = required(choice.law, table), choice.asked()
+    law = required(choice.law, table)
+    rows = choice.asked()
     if rows is None:
         table, rows = table.split(choice.train, choice.test)
     else:
@@ -53,7 +54,7 @@ def fit_or_load(
 
 
 def load(
-    source: Path, choice: Rows, *used: str, sampling: Sampling | None = None
+    source: Path, choice: Rows, *used: str, sampling: FitSettings | None = None
 ) -> "bl.Posterior | bl.Pool":
     """Load a posterior; refuse options of a fit, and those of reading rows that are not `used`."""
     of_fit = [] if sampling is None else names_of(type(sampling), "seed")
@@ -79,7 +80,7 @@ def checked(
     """The rows, with what the laws hold; `TableError` if they cannot forecast or score them."""
     from bayeslaw.design.design import Design, with_held
     from bayeslaw.tables.comparison import check_rows
-    from bayeslaw.tables.hull import evidence
+    from bayeslaw.tables.verdict import judge
 
     for law in laws:
         _ = Design(law, rows).x  # raises for rows with tokens = 0
@@ -88,11 +89,11 @@ def checked(
             raise TableError(
                 f"{rows.name}: no column 'loss'; scores need measured losses."
             )
-        if need == "near":
-            positions = bl.locate(fitted, rows, law.about)
-            level, reason = evidence(positions, law.about, refuse=True)
-            if level == "refuse":
-                raise TableError(f"{rows.name}: {reason}")
+    if need == "near":
+        # In the covariates of all laws of a pool, as its forecast and `check` judge them.
+        columns = {name: row for law in laws for name, row in law.about.items()}
+        judge(fitted, rows, columns).require(rows.name)
+    for law in laws:
         rows = replace(rows, frame=with_held(law, rows.frame, rows.name))
     return rows
 
@@ -125,18 +126,16 @@ def laws_of(law: str, table: "bl.LossTable") -> "list[bl.Law]":
     ]
 
 
-def fit_table(law: str, table: "bl.LossTable", sampling: Sampling) -> Fitted:
+def fit_table(law: str, table: "bl.LossTable", sampling: FitSettings) -> Fitted:
     """Fit a law as asked."""
     from bayeslaw.inference.pools import member_laws
 
     method = sampling.method if isinstance(sampling, Fitting) else "nuts"
-    settings = sampling.settings()
+    settings = sampling.arguments()
     members = member_laws(law)
     if members and method != "nuts":
-        names, kind = (
-            ", ".join(map(str, members)),
-            "mode" if method == "map" else "Huber fit",
-        )
+        names = ", ".join(map(str, members))
+        kind = "mode" if method == "map" else "Huber fit"
         raise BayeslawError(f"--law {law}: pools have no {kind}; fit one of {names}.")
     by_method: dict[str, Callable[..., Fitted]] = {
         "huber": bl.fit_huber,

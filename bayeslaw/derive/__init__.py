@@ -6,7 +6,6 @@ and without random effects.
 
 from bayeslaw.derive.derived import (
     Derived,
-    best_rate,
     floor,
     local_exponents,
 )
@@ -16,7 +15,6 @@ from bayeslaw.derive.optimum import compute_multiplier, compute_optimal, flops_t
 __all__ = [
     "Derived",
     "accuracy",
-    "best_rate",
     "compute_multiplier",
     "compute_optimal",
     "floor",

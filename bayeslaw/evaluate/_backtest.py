@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 import pandas as pd
@@ -21,10 +21,11 @@ from bayeslaw.common.files import results
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.design.design import law_for, with_held
 from bayeslaw.evaluate.scores import crps
-from bayeslaw.inference.fitting import fit, fit_pool, specify
+from bayeslaw.inference.fitting import fit, fit_pool
 from bayeslaw.inference.forecast import BAND_LEVELS
 from bayeslaw.inference.pools import member_laws
-from bayeslaw.inference.sampling import FitSettings, make_settings
+from bayeslaw.inference.settings import FitKeywords, make_settings, shows_settings
+from bayeslaw.inference.specification import specify
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.reading import read_frame, write_frame
@@ -33,7 +34,8 @@ from bayeslaw.tables.validation import COVARIATES
 
 SPLIT_COLUMNS = ("flops", "params", "tokens", "ptpp")
 """Quantities that a table may be cut along."""
-MAX_CUTS, MIN_CUT_ROWS = 5, 8
+MAX_CUTS = 5
+MIN_CUT_ROWS = 8
 """Most cuts, and fewest rows to fit at one."""
 SUMMARIES = {
     "rows": ("loss", "size"),
@@ -111,9 +113,11 @@ class Backtest(Showing):
     def sentence(self) -> str:
         """What the backtest says of the model tested, in one sentence."""
         rows = self.rows[self.rows["model"] == self.models[0]]
-        held, count = int(rows["inside_90"].sum()), len(rows)
+        held = int(rows["inside_90"].sum())
+        count = len(rows)
         error = 100 * float(rows["error"].abs().median())
-        far, cuts = float(rows["decades"].median()), rows["cut"].nunique()
+        far = float(rows["decades"].median())
+        cuts = rows["cut"].nunique()
         return (
             f"{far:.2g} decades of {self.along} ahead (at most {rows['decades'].max():.2g}), "
             f"on rows of {self.name} that came after {cuts} cut{'s' * (cuts > 1)}, the 90 % band "
@@ -225,11 +229,13 @@ def read_backtest(path: str | Path) -> Backtest:
             f"{path}: not a backtest: no column {sorted(lacking)[0]!r}; write one with "
             "`bayeslaw backtest --out`."
         )
-    along, name = str(rows["along"].iloc[0]), str(rows["table"].iloc[0])
+    along = str(rows["along"].iloc[0])
+    name = str(rows["table"].iloc[0])
     models = tuple(map(str, rows["model"].unique()))
     return Backtest(rows.drop(columns=["along", "table"]), along, models, name)
 
 
+@shows_settings()
 def backtest(
     table: LossTable,
     law: str | Law,
@@ -239,8 +245,7 @@ def backtest(
     rivals: Mapping[str, Mapping[str, Any]] | None = None,
     seed: int = 0,
     jobs: int = 1,
-    progress: bool | None = None,
-    **settings: Any,
+    **settings: Unpack[FitKeywords],
 ) -> Backtest:
     """Forecast, at earlier cuts of a table, the rows that came later.
 
@@ -263,8 +268,6 @@ def backtest(
         Of the fits and the forecasts.
     jobs : int
         Number of processes.
-    progress : bool, optional
-        As for `bayeslaw.fit`.
     **settings
         Of `bayeslaw.fit`, for the law and its rivals.
 
@@ -280,6 +283,7 @@ def backtest(
         unknown.
     """
     require_table(table)
+    progress = settings.pop("progress", None)  # of the backtest, not of each fit
     if along not in SPLIT_COLUMNS:
         raise BayeslawError(unknown("quantity", along, SPLIT_COLUMNS))
     if along != "flops" and along not in table.frame:
@@ -323,7 +327,7 @@ def _check_settings(
     """Raise what a fit of a model would raise of its settings, before any model is fitted."""
     arguments = dict(settings)
     asked = arguments.pop("law", law)
-    chosen = make_settings(cast(FitSettings, arguments), seed)
+    chosen = make_settings(cast(FitKeywords, arguments), seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fits say the same
         for name in member_laws(asked) or [asked]:
@@ -380,12 +384,14 @@ def _at_cut(
     seed: int,
 ) -> pd.DataFrame:
     arguments = dict(settings)
-    fitted, later = value <= cut, value > cut
-    train, test = subset(table, fitted), subset(table, later)
+    fitted = value <= cut
+    later = value > cut
+    train = subset(table, fitted)
+    test = subset(table, later)
     asked = arguments.pop("law", law)
     fitting = fit if member_laws(asked) is None else fit_pool
     posterior = fitting(asked, train, seed=seed, **arguments)
-    posterior = posterior.accepted(unconverged=True, beyond_evidence=True)
+    posterior = posterior.accepted({"unconverged", "beyond-evidence"})
     known = dict.fromkeys((*COVARIATES, *posterior.columns))
     columns = [c for c in known if c in table.frame]
     fc = posterior.forecast(test, seed=seed)

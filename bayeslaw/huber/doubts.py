@@ -15,18 +15,25 @@ from bayeslaw.huber.descent import LEAST_COUPLED, Objective, minimum
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.table import LossTable, is_synthetic, subset
 from bayeslaw.tables.units import doubtful_scale
-from bayeslaw.tables.validation import label_texts
+from bayeslaw.tables.validation import OF_DOMAIN, label_texts
 
-FARTHEST, FAR = 20.0, 8.0
+FARTHEST = 20.0
+FAR = 8.0
 """Robust standard deviations from the law. A row beyond the first makes a table doubtful; then all
 beyond the second are named. In fits to the shipped tables the farthest row is at 16 (Gadre), in the
 published Chinchilla table at 34."""
 LEAST_SPREAD = 0.0025
 """Least standard deviation of log loss: losses without noise would have rows at any distance."""
-MOST_FAR, ROUNDS = 0.1, 5
+MOST_FAR = 0.1
+ROUNDS = 5
 """Largest share of rows that are outliers and not a law that fails, and most fits without them."""
-FEWEST_RUNS, FEWEST_TESTED = 6, 4
+FEWEST_RUNS = 6
+FEWEST_TESTED = 4
 """Runs below which a fit says what so few are worth, and the fewest of which bands were tested."""
+RATE = "rate"
+"""Column of a table: the learning rate, which no law of the package reads."""
+SETTING = ("unique_tokens", "annealed", "base", *OF_DOMAIN)
+"""Columns beside a law's covariates in which rows of one setting agree."""
 NAMED = 5
 """Rows that a message describes."""
 
@@ -42,6 +49,8 @@ def examine(law: Law, table: LossTable, *, skewed: bool = False) -> Floats | Non
         least = f"{columns + 1}, for a level and a slope along each of {', '.join(law.columns)}"
         raise FitError(too_few(law, table, least))
     _warn(_few_runs(table), table)
+    if not skewed:
+        _warn(_several_rates(law, table), table)
     if len(table) < len(law.parameters):
         _warn(_of_columns(table), table)
         return None
@@ -73,7 +82,8 @@ def doubt(
     objective: Objective, point: Floats, table: LossTable, *, skewed: bool = False
 ) -> None:
     """Refuse accuracies, and warn of rows far out and of units, given the optimum of a fit."""
-    law, said = objective.law, _of_columns(table)
+    law = objective.law
+    said = _of_columns(table)
     if (point[1 : objective.linear] <= LEAST_COUPLED).all():
         flat = f"no term of {law.name} has a part in the loss"
         if table.loss.max() <= 1:
@@ -140,6 +150,28 @@ def _unmarked_checkpoints(table: LossTable) -> list[str]:
     ]
 
 
+def _several_rates(law: Law, table: LossTable) -> list[str]:
+    """Whether rows that the law cannot tell apart have several values of `rate`, in words.
+
+    Of all columns that a law does not read this one is named, since few people vary another
+    setting on purpose and leave all of its values in the table.
+    """
+    frame = table.frame
+    if RATE not in frame or RATE in law.columns:
+        return []
+    alike = [c for c in (*law.columns, *SETTING) if c in frame]
+    rates = frame[RATE].groupby([frame[c] for c in alike], dropna=False)
+    several = int((rates.nunique(dropna=False) > 1).sum())
+    if not several:
+        return []
+    best = f"frame.loc[frame.groupby({alike})['loss'].idxmin()]"
+    return [
+        f"rows that agree in {', '.join(alike)} differ in {RATE!r} ({several} settings); "
+        f"{law.name} does not read it, so they are fitted as repeats of one run. Keep the best "
+        f"run of each setting, in pandas {best}, or give {argument('likelihood', 'skewed')}."
+    ]
+
+
 def _runs(frame: pd.DataFrame) -> pd.Series:
     """Which run each row is of, as a number; a label of runs of several models is several runs."""
     if "run" not in frame:
@@ -183,7 +215,8 @@ def _far_out(law: Law, table: LossTable, far: Bools) -> tuple[Bools, Floats]:
 
 def _described(far: Bools, residuals: Floats, table: LossTable, law: str) -> str:
     """The rows far out in words, the query that leaves them out, and the likelihood for them."""
-    frame, rows = table.frame[far], []
+    frame = table.frame[far]
+    rows = []
     off = 100 * np.expm1(residuals[far])
     order = np.argsort(-np.abs(off))
     for i in order[:NAMED]:
@@ -193,7 +226,8 @@ def _described(far: Bools, residuals: Floats, table: LossTable, law: str) -> str
         )
         rows[-1] += f" ({off[i]:+.0f} %)"
     more = f" and {far.sum() - NAMED} more" if far.sum() > NAMED else ""
-    parts, groups = [], []
+    parts = []
+    groups = []
     rest = pd.Series(far, table.frame.index)
     for column, what in (("params", "size"), ("run", "run")):
         if column not in table.frame:

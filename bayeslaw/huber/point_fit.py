@@ -14,7 +14,7 @@ from bayeslaw.design.described import described, units
 from bayeslaw.design.design import Design
 from bayeslaw.design.fits import BaseFit
 from bayeslaw.laws.law import Law
-from bayeslaw.laws.steps import RATE_COLUMN, UNIQUE
+from bayeslaw.laws.steps import UNIQUE
 from bayeslaw.tables.table import LossTable, Rows, is_synthetic
 from bayeslaw.tables.units import check_units
 from bayeslaw.tables.validation import COVARIATES
@@ -210,7 +210,8 @@ class PointFit(Showing, BaseFit):
 
     def shown(self) -> Shown:
         """The heading, and the parameters in both coordinates."""
-        summary, names = self.summary(), self.law.parameters
+        summary = self.summary()
+        names = self.law.parameters
         sides = [
             "formula" if name in names else "reference point" for name in summary.index
         ]
@@ -245,7 +246,7 @@ def shown_points(frame: pd.DataFrame, covariates: Sequence[str]) -> Shown:
 
     `covariates` are those of the law.
     """
-    known = dict.fromkeys((*COVARIATES, *covariates, UNIQUE, RATE_COLUMN))
+    known = dict.fromkeys((*COVARIATES, *covariates, UNIQUE))
     names = [c for c in known if c in frame]
     columns = {
         c: frame[c] for c in (*names, *["loss"] * ("loss" in frame), "prediction")

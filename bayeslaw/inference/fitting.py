@@ -1,54 +1,48 @@
 """Fit laws to tables: posteriors, modes, and refits for simulations."""
 
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.common.arrays import Ints, Model
+from bayeslaw.common.arrays import Model
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import (
     FitError,
     FitWarning,
     LawError,
-    TableWarning,
-    argument,
     unknown,
 )
 from bayeslaw.huber.doubts import examine
 from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.inference.pools import POOLS, Pool, member_laws, spread_draws
+from bayeslaw.inference.mixture import mixed
+from bayeslaw.inference.pools import POOLS, Pool, member_laws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import overruled
-from bayeslaw.inference.sampling import (
+from bayeslaw.inference.sampling import Sampled, sample
+from bayeslaw.inference.settings import (
+    FitKeywords,
     FitSettings,
-    Sampled,
-    Settings,
     make_settings,
-    sample,
+    shows_settings,
 )
+from bayeslaw.inference.specification import AS_STATED, spec_as_stated, specify
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.laws.priors import FLOORS, PriorLike
-from bayeslaw.laws.steps import Departure, Repetition
-from bayeslaw.model import effects, noise
+from bayeslaw.laws.priors import PriorLike
+from bayeslaw.model import effects
 from bayeslaw.model.building import build
-from bayeslaw.model.discrepancy import NoDiscrepancy, make_discrepancy
 from bayeslaw.model.noise import Huber, Likelihood
 from bayeslaw.model.spec import Spec, make_spec
 from bayeslaw.model.training import Data, for_table, make_data
 from bayeslaw.tables.comparison import check_domain, completed, labels_of
-from bayeslaw.tables.hull import MANY_EPOCHS, epochs
 from bayeslaw.tables.table import LossTable
-from bayeslaw.tables.validation import row_numbers
 
-SHORT_REFIT: FitSettings = {
+SHORT_REFIT: FitKeywords = {
     "chains": 2,
     "draws": 300,
     "tune": 300,
@@ -59,12 +53,13 @@ SHORT_REFIT: FitSettings = {
 """Settings of a refit in a simulation. They are too short for a fit that is used by itself."""
 
 
+@shows_settings()
 def fit(
     law: str | Path | Law,
     table: LossTable,
     *,
     seed: int = 0,
-    **settings: Unpack[FitSettings],
+    **settings: Unpack[FitKeywords],
 ) -> Posterior:
     """Posterior of a law given a table of losses.
 
@@ -216,12 +211,13 @@ def fit_map(
     return mode_of(spec, table, delta=threshold, seed=seed)
 
 
+@shows_settings("priors")
 def fit_pool(
     laws: str | Sequence[str | Path | Law],
     table: LossTable,
     *,
     seed: int = 0,
-    **settings: Unpack[FitSettings],
+    **settings: Unpack[FitKeywords],
 ) -> Pool:
     """Posteriors of several laws, as a mixture of equal weights.
 
@@ -248,7 +244,8 @@ def fit_pool(
     members = member_laws(laws)
     if members is None:
         raise LawError(unknown("pool", str(laws), POOLS))
-    if "priors" in settings:
+    # The command line gives all settings, also those that are the default.
+    if settings.pop("priors", FitSettings.priors) != FitSettings.priors:
         raise FitError(
             "laws of a pool have priors of their own; fit_pool takes no priors."
         )
@@ -267,7 +264,7 @@ def fit_pool(
 
 
 def _examined(
-    specs: Mapping[str, Spec], table: LossTable, settings: Settings
+    specs: Mapping[str, Spec], table: LossTable, settings: FitSettings
 ) -> dict[str, Posterior]:
     """Posteriors of specs, once the table has been examined, by the law of the first."""
     # Before the first fit, so that nobody waits for the error of the last.
@@ -285,8 +282,9 @@ def _examined(
     return fits
 
 
+@shows_settings()
 def pymc_model(
-    law: str | Path | Law, table: LossTable, **settings: Unpack[FitSettings]
+    law: str | Path | Law, table: LossTable, **settings: Unpack[FitKeywords]
 ) -> Model:
     """The PyMC model that `fit` samples, without a fit.
 
@@ -325,92 +323,6 @@ def pymc_model(
     return build(make_data(spec, table))
 
 
-def specify(law: str | Path | Law, table: LossTable, settings: Settings) -> Spec:
-    """The spec that `fit` fits to a table, with the random effects that its columns allow."""
-    law = for_table(load_law(law), table)
-    if "replay" in law.columns:
-        _warn_of_controls(law, table.frame, table.name)
-    return _spec_for(law, table, settings)
-
-
-def _spec_for(law: Law, table: LossTable, settings: Settings) -> Spec:
-    """The spec of `specify`, of a law that has what the columns of the table call for."""
-    frame = table.frame
-    repeated = law.step(Repetition) is not None and bool(
-        (epochs(frame) > MANY_EPOCHS).any()
-    )
-    plain = law.without_discrepancy
-    discrepancy = make_discrepancy(settings.discrepancy, plain, repeated=repeated)
-    # Without a discrepancy, the law is taken as exact for every size.
-    with_sizes = discrepancy.size_effects
-    columns = (*law.columns, *law.held)
-    levels, drawn = effects.choose(
-        settings.effects, frame, table.name, columns=columns, discrepancy=with_sizes
-    )
-    exact = isinstance(discrepancy, NoDiscrepancy)
-    own = effects.coinciding("run", frame, columns) if exact and "run" in frame else ()
-    alone = own[0] if len(own) == 1 else None
-    errors = noise.choose_errors(settings.errors, frame, table.name, own=alone)
-    # A label that stands for runs of several models would join their effects and errors.
-    if "run" in (*levels, errors):
-        effects.check_runs(frame, table.name, columns)
-    return make_spec(
-        law,
-        priors=settings.priors,
-        likelihood=settings.likelihood,
-        delta=settings.delta,
-        discrepancy=discrepancy,
-        effects=levels,
-        drawn=drawn,
-        # A list replaces the default: without sizes in it, new ones have no effect either.
-        new_sizes=settings.effects == "auto",
-        errors=errors,
-    )
-
-
-def _warn_of_controls(law: Law, frame: pd.DataFrame, name: str) -> None:
-    """Warn of runs of pure replay beside others, and say what they do to the fit."""
-    control = (frame["replay"] == 1) & (frame["tokens"] > 0)
-    if control.any() and not control.all():
-        starts = law.step(Departure) is not None
-        effect = "stays at the base's loss, so they bias how replay slows adaptation"
-        effect = effect if starts else "is far from its other rows, so chains mix badly"
-        warnings.warn(
-            f"{name}: {control.sum()} rows have replay 1 and tokens > 0 ({row_numbers(control)}): "
-            f"without new text the loss of {law.name} {effect}; leave them out with "
-            f"{argument('where', 'replay < 1 or tokens == 0')}.",
-            TableWarning,
-            stacklevel=3,
-        )
-
-
-AS_STATED: FitSettings = {"discrepancy": "none"}
-"""Settings of the fit of a law as stated."""
-
-
-def spec_as_stated(posterior: Posterior) -> Spec:
-    """The spec of the same law on the same rows without discrepancy.
-
-    Likelihood and priors are those of the posterior. Effects and errors are those that ``"auto"``
-    chooses for a law that is taken as exact.
-    """
-    fitted, table = posterior.spec, posterior.table
-    law = fitted.law.without_discrepancy
-    settings = replace(make_settings(AS_STATED, 0), likelihood=fitted.likelihood)
-    spec = _spec_for(law, table, settings)
-    # Only what was asked for: a discrepancy has defaults of its own for the spread of effects.
-    asked = {
-        name: prior
-        for name, prior in fitted.priors.items()
-        if prior != fitted.default_priors.get(name)
-    }
-    known = {*spec.priors, *FLOORS}
-    asked = {name: prior for name, prior in asked.items() if name in known}
-    if not asked:
-        return spec
-    return _spec_for(law, table, replace(settings, priors=asked))
-
-
 def fit_as_stated(posterior: Posterior) -> Posterior:
     """Posterior of `spec_as_stated`, sampled with the seed of the posterior.
 
@@ -425,13 +337,14 @@ def fit_as_stated(posterior: Posterior) -> Posterior:
     return fitted
 
 
-def fit_spec(spec: Spec, table: LossTable, settings: Settings) -> Posterior:
+def fit_spec(spec: Spec, table: LossTable, settings: FitSettings) -> Posterior:
     """Posterior of a spec; of the settings, those of the sampler are used."""
     return _sampled(make_data(spec, table), table, settings)
 
 
-def _sampled(data: Data, table: LossTable, settings: Settings) -> Posterior:
-    sampled, spec = _drawn(data, settings), data.spec
+def _sampled(data: Data, table: LossTable, settings: FitSettings) -> Posterior:
+    sampled = _drawn(data, settings)
+    spec = data.spec
     if data.law.discrepancy_parameters and spec.discrepancy.exact > 0:
         exact = _drawn(make_data(spec.exact, table, at=data.at), settings)
         sampled = mixed(sampled, exact, spec.discrepancy.exact, settings)
@@ -446,63 +359,17 @@ def _sampled(data: Data, table: LossTable, settings: Settings) -> Posterior:
     )
 
 
-def _drawn(data: Data, settings: Settings) -> Sampled:
+def _drawn(data: Data, settings: FitSettings) -> Sampled:
     sampled = sample(data, settings)
     return replace(sampled, draws=labelled_draws(data, sampled.draws))
 
 
-def mixed(
-    deviating: Sampled, exact: Sampled, share: float, settings: Settings
-) -> Sampled:
-    """Draws of a law with its discrepancy, and among them a `share` of draws of the law alone.
-
-    These have no discrepancy: its parameters are zero. They stand in no order, and
-    ``stats["exact"]`` marks them.
-    """
-    available = [part.draws.sizes["draw"] for part in (deviating, exact)]
-    longest = min(available[0] / (1 - share), available[1] / share)
-    total = settings.draws or math.floor(longest + 1e-9)  # 600 / (2 / 3) is 899.99
-    counts = [total - round(total * share), round(total * share)]
-    draws, stats = [], []
-    for part, count, mark in zip(
-        (deviating, exact), counts, (False, True), strict=True
-    ):
-        kept = {"draw": spread_draws(part.draws.sizes["draw"], count)}
-        draws.append(part.draws.isel(kept))
-        marks = xr.full_like(part.stats["diverging"], mark, bool)
-        stats.append(part.stats.assign(exact=marks).isel(kept))
-    missing = [name for name in draws[0].data_vars if name not in draws[1]]
-    zeros = draws[0][missing].isel(draw=np.zeros(counts[1], int)) * 0.0
-    draws[1] = draws[1].assign(zeros.assign_coords(draw=draws[1]["draw"]).data_vars)
-    rng = np.random.default_rng(settings.seed)
-    chains = draws[0].sizes["chain"]
-    order = np.array([rng.permutation(total) for _ in range(chains)])
-    return replace(
-        deviating,
-        draws=_shuffled(draws, order),
-        stats=_shuffled(stats, order),
-        convergence=deviating.convergence.worst(exact.convergence),
-    )
-
-
-def _shuffled(parts: Sequence[xr.Dataset], order: Ints) -> xr.Dataset:
-    """The draws of all parts, in an order for each chain."""
-    names = [name for name in parts[0].data_vars if all(name in part for part in parts)]
-    both = xr.concat(
-        [part[names] for part in parts], "draw", coords="minimal", compat="override"
-    )
-    chains = xr.DataArray(np.arange(len(order)), dims="chain")
-    found = both.isel(chain=chains, draw=xr.DataArray(order, dims=("chain", "draw")))
-    return found.assign_coords(
-        chain=np.arange(len(order)), draw=np.arange(order.shape[1])
-    )
-
-
+@shows_settings("cores", "retry", **SHORT_REFIT)
 def refit(
     law: str | Path | Law | Spec,
     table: LossTable,
     seed: int,
-    **settings: Unpack[FitSettings],
+    **settings: Unpack[FitKeywords],
 ) -> Posterior:
     """Posterior by one short run on one core, whether or not it passes the convergence check.
 

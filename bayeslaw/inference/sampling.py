@@ -12,12 +12,11 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -25,8 +24,7 @@ from scipy.optimize import OptimizeResult, minimize
 from threadpoolctl import threadpool_limits
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.common.defaults import AUTO, CHAINS, DELTA, TARGET_ACCEPT, TUNE
-from bayeslaw.common.errors import FitError, FitWarning, argument, unknown
+from bayeslaw.common.errors import FitError, FitWarning, argument
 from bayeslaw.common.formatting import duration
 from bayeslaw.common.progress import say, showing, step
 from bayeslaw.inference.convergence import (
@@ -38,15 +36,15 @@ from bayeslaw.inference.convergence import (
     failing,
     scale_errors,
 )
-from bayeslaw.laws.priors import PriorLike
-from bayeslaw.model.discrepancy import Discrepancy
-from bayeslaw.model.noise import Likelihood
+from bayeslaw.inference.settings import FitSettings
 from bayeslaw.model.training import Data
 
 if TYPE_CHECKING:
     from bayeslaw.model.density import Density
 
-FIRST, LAST, TRIES = 600, 8000, 5
+FIRST = 600
+LAST = 8000
+TRIES = 5
 """Draws per chain at first and at most, and most runs, of which the later follow the check.
 
 With 600, README's first fit passes at once with seeds 10 to 19 (`python -m benchmarks seeds`).
@@ -59,7 +57,9 @@ is about five minutes of one idle core, for tables of any size.
 """
 SMALLER_STEPS = 0.97, 0.99
 """Target acceptance after too many divergent transitions, first and then; then in a last run."""
-MODE_STARTS, MODE_STEPS, LARGE = 6, 1000, 1e10
+MODE_STARTS = 6
+MODE_STEPS = 1000
+LARGE = 1e10
 """Ascents to the mode, most steps of one, and minus the log density where it is not finite."""
 CURVATURE_STEP = 1e-4
 """Step of the differences of the gradient that give second derivatives."""
@@ -72,109 +72,8 @@ WIDEST = 2.0
 REPORT_MILLISECONDS = 200
 """Milliseconds between two reports of how many draws there are, and two looks at their work."""
 
-RUN_SETTINGS = ("seed", "chains", "draws", "tune", "target_accept")
 PACKAGES = ("bayeslaw", "pymc", "pytensor", "nutpie", "numpy", "xarray")
-"""Settings that a posterior records, and packages whose versions it records."""
-
-
-class FitSettings(TypedDict, total=False):
-    """Keyword arguments of `bayeslaw.fit` beside the seed."""
-
-    likelihood: str | Likelihood
-    priors: str | Path | Mapping[str, PriorLike]
-    delta: float
-    discrepancy: str | Discrepancy
-    effects: str | Sequence[str]
-    errors: str
-    chains: int
-    draws: int | None
-    tune: int
-    target_accept: float
-    cores: int | None
-    progress: bool | None
-    retry: bool | None
-
-
-GIVEN: dict[str, tuple[tuple[type, ...], str]] = {
-    "priors": (
-        (str, Path, Mapping),
-        "'default', 'flat', a mapping of priors, or a file's path",
-    ),
-    "likelihood": ((str, Likelihood), "a name, such as 'studentt', or a Likelihood"),
-    "discrepancy": ((str, Discrepancy), "a name, such as 'none', or a Discrepancy"),
-    "effects": ((str, Iterable), "'auto', 'none', or names of columns"),
-    "errors": ((str,), "'auto', 'run' or 'independent'"),
-}
-"""Types of settings, and in words what can be given."""
-LEAST_SETTINGS = {"seed": 0, "chains": 1, "draws": 1, "tune": 1, "cores": 1}
-"""Least values of whole numbers."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Settings of a posterior fit, with the defaults of `bayeslaw.fit`."""
-
-    priors: str | Path | Mapping[str, PriorLike] = "default"
-    likelihood: str | Likelihood = "studentt"
-    delta: float = DELTA
-    discrepancy: str | Discrepancy = AUTO
-    effects: str | Sequence[str] = "auto"
-    errors: str = AUTO
-    seed: int = 0
-    chains: int = CHAINS
-    draws: int | None = None
-    tune: int = TUNE
-    target_accept: float = TARGET_ACCEPT
-    cores: int | None = None
-    progress: bool | None = None
-    retry: bool | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse values of other kinds; numbers of NumPy become Python's, which files can hold."""
-        for name, (types, words) in GIVEN.items():
-            value = getattr(self, name)
-            names = value if name == "effects" and isinstance(value, Iterable) else ()
-            if not (
-                isinstance(value, types)
-                and all(isinstance(each, str) for each in names)
-            ):
-                raise FitError(f"{argument(name, value)}: give {words}.")
-        for name, least in LEAST_SETTINGS.items():
-            value = getattr(self, name)
-            if value is None and name in ("draws", "cores"):
-                continue
-            try:
-                whole = int(value)
-            except (TypeError, ValueError, OverflowError):
-                whole = -1
-            if whole != value or not least <= whole < 2**64:
-                words = f"a whole number, {least} or more and below 2^64"
-                raise FitError(f"{argument(name, value)}: give {words}.")
-            object.__setattr__(self, name, whole)
-        for name in ("delta", "target_accept"):
-            value = getattr(self, name)
-            try:
-                number = float(value)
-            except (TypeError, ValueError):
-                raise FitError(f"{argument(name, value)}: give a number.") from None
-            if name == "target_accept" and not 0 < number < 1:
-                raise FitError(
-                    f"{argument(name, value)}: give a number between 0 and 1."
-                )
-            object.__setattr__(self, name, number)
-
-
-def make_settings(settings: FitSettings, seed: int) -> Settings:
-    """Settings from keyword arguments, whose names and values are checked."""
-    check_names(settings, FitSettings.__annotations__)
-    return Settings(**settings, seed=seed)
-
-
-def check_names(settings: Mapping[str, object], known: Collection[str]) -> None:
-    """Refuse settings that are not known."""
-    for name in settings:
-        if name not in known:
-            raise FitError(unknown("setting", name, known))
+"""Packages whose versions a posterior records."""
 
 
 @dataclass(frozen=True)
@@ -182,12 +81,11 @@ class Sampled:
     draws: xr.Dataset
     stats: xr.Dataset
     convergence: Convergence
-    settings: Mapping[
-        str, Any
-    ]  # those in `RUN_SETTINGS` as they were at last, and versions
+    # Those that a posterior records, as they were at last, and versions.
+    settings: Mapping[str, Any]
 
 
-def sample(data: Data, settings: Settings) -> Sampled:
+def sample(data: Data, settings: FitSettings) -> Sampled:
     """Draws of the reference coordinates.
 
     On one machine the same seed gives the same draws, whatever was fitted before, however busy the
@@ -196,20 +94,22 @@ def sample(data: Data, settings: Settings) -> Sampled:
     from bayeslaw.model.density import make_density
 
     # Several threads sum in another order: the metric would differ in its last bits.
-    law, smaller = data.spec.law.name, settings.retry is not False
-    again, too_long = "", ""
+    law = data.spec.law.name
+    smaller = settings.retry is not False
+    again = ""
+    too_long = ""
     with showing(settings.progress), threadpool_limits(1, user_api="blas"):
         with step(f"{law}: finding the mode"):
             density, mode = to_mode(make_density(data), settings.seed)
-            size, factor = len(density.names), _factor(density, mode)
+            size = len(density.names)
+            factor = _factor(density, mode)
         left_for_retries = math.inf  # the first run is as long as it is
-        draws, accept = settings.draws or FIRST, settings.target_accept
+        draws = settings.draws or FIRST
+        accept = settings.target_accept
         # A stated number of draws is kept: the retry has smaller steps alone.
         for left in reversed(range(1 + smaller if settings.draws else TRIES)):
-            words, total = (
-                f"{law}: {draws:,} draws",
-                settings.chains * (settings.tune + draws),
-            )
+            words = f"{law}: {draws:,} draws"
+            total = settings.chains * (settings.tune + draws)
             began = time.monotonic()
             with step(f"{words} of each of {settings.chains} chains", total) as move:
                 run = _run(
@@ -227,7 +127,8 @@ def sample(data: Data, settings: Settings) -> Sampled:
                 too_long = f"was stopped, after {duration(seconds)} here"
                 break
             points, stats, gradients = run
-            draws_of, accept_of = draws, accept
+            draws_of = draws
+            accept_of = accept
             left_for_retries -= gradients
             values = density.variables(points)
             losses, scales, parameters = _checked(density, values)
@@ -274,8 +175,7 @@ def sample(data: Data, settings: Settings) -> Sampled:
     sampled = xr.Dataset(
         {name: (dims[name], value) for name, value in values.items()}, chains
     )
-    ran = {name: getattr(settings, name) for name in RUN_SETTINGS}
-    ran |= {"draws": draws_of, "target_accept": accept_of}
+    ran = settings.recorded() | {"draws": draws_of, "target_accept": accept_of}
     ran["versions"] = {name: version(name) for name in PACKAGES}
     return Sampled(sampled, stats, convergence, ran)
 
@@ -284,7 +184,7 @@ def _next_run(
     convergence: Convergence,
     draws: int,
     accept: float,
-    settings: Settings,
+    settings: FitSettings,
     *,
     last: bool,
 ) -> tuple[int, float]:
@@ -329,12 +229,10 @@ def _checked(
     Forecasts use the losses, and the scales of noise, effects and deviations.
     """
     data = density.data
-    law, at, shape, by_draw = (
-        data.spec.law,
-        data.at,
-        values["sigma"].shape,
-        ("chain", "draw"),
-    )
+    law = data.spec.law
+    at = data.at
+    shape = values["sigma"].shape
+    by_draw = ("chain", "draw")
     q: dict[str, Floats] = {n: values[n].reshape(-1, 1) for n in law.coordinates}
     for walk in law.walks:
         steps = values[walk.steps]
@@ -358,7 +256,8 @@ def _checked(
 
 def to_mode(density: "Density", seed: int) -> tuple["Density", Floats]:
     """The density whitened at its mode, and the mode over parameters and effects."""
-    size, weights = len(density.names), len(density.weights)
+    size = len(density.names)
+    weights = len(density.weights)
     rng = np.random.default_rng(seed)
 
     def climb(density: "Density", start: Floats) -> OptimizeResult:
@@ -399,7 +298,8 @@ def to_mode(density: "Density", seed: int) -> tuple["Density", Floats]:
 
 def _factor(density: "Density", mode: Floats) -> Floats:
     """Factor of the covariance of the parameters by the curvature at the mode."""
-    size, weights = len(density.names), len(density.weights)
+    size = len(density.names)
+    weights = len(density.weights)
 
     def gradient(parameters: Floats) -> Floats:
         point = np.concatenate([parameters, np.zeros(weights), mode[size:]])
@@ -421,7 +321,7 @@ def _run(
     density: "Density",
     mode: Floats,
     factor: Floats,
-    settings: Settings,
+    settings: FitSettings,
     draws: int,
     accept: float,
     move: Callable[[int], None],
@@ -455,7 +355,9 @@ def _run(
         point[: len(mode)] *= 0.5
         return point
 
-    names, shapes, types = ["point"], [(density.size,)], [np.dtype("float64")]
+    names = ["point"]
+    shapes = [(density.size,)]
+    types = [np.dtype("float64")]
     model = from_pyfunc(
         density.size,
         log_density,
@@ -504,7 +406,8 @@ class _Counted:
     """A log density that counts how often it is evaluated."""
 
     def __init__(self, density: "Density") -> None:
-        self.density, self.count = density, 0
+        self.density = density
+        self.count = 0
 
     def __call__(self, point: Floats) -> tuple[float, Floats]:
         self.count += 1

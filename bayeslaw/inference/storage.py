@@ -27,7 +27,7 @@ from bayeslaw.inference.residuals import (
     residual_draws,
     too_few_sizes,
 )
-from bayeslaw.laws.steps import ANNEALED, RATE_COLUMN, UNIQUE, Departure
+from bayeslaw.laws.steps import ANNEALED, UNIQUE, Departure
 from bayeslaw.model import effects
 from bayeslaw.model import prior as priors
 from bayeslaw.model.noise import OBSERVED
@@ -40,7 +40,8 @@ from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, LABEL_COLUMNS
 
 SCHEMA = 9
 """Version of the file's layout; a file with another one is refused."""
-MARK, POOL_MARK = "bayeslaw posterior", "bayeslaw pool"
+MARK = "bayeslaw posterior"
+POOL_MARK = "bayeslaw pool"
 
 
 def write(tree: xr.DataTree, path: str | Path) -> None:
@@ -100,7 +101,7 @@ def columns_read(fit: FittedLaw) -> set[str]:
         *LABEL_COLUMNS,
         "synthetic",
     }
-    read |= {UNIQUE, ANNEALED, RATE_COLUMN}
+    read |= {UNIQUE, ANNEALED}
     read |= {effects.level(name).column for name in fit.spec.effects}
     if fit.law.step(Departure):
         read |= {*BASE_LOSSES}
@@ -281,7 +282,8 @@ NATS = "nats per token"
 
 
 def to_datatree(fit: FittedLaw, *, seed: int = 0, prior: int = 1000) -> xr.DataTree:
-    frame, rng = fit.table.frame, np.random.default_rng(seed)
+    frame = fit.table.frame
+    rng = np.random.default_rng(seed)
     shape = fit.draws.sizes["chain"], fit.draws.sizes["draw"]
     rows = {"row": np.arange(len(frame))}
 

@@ -19,7 +19,10 @@ def build(data: Data) -> Model:
     import pymc as pm
     import pytensor.tensor as pt
 
-    spec, law, priors, at = data.spec, data.law, data.spec.priors, data.at
+    spec = data.spec
+    law = data.law
+    priors = data.spec.priors
+    at = data.at
 
     def loss(terms: Untyped, size: Untyped) -> Untyped:
         """The loss at the reference point by the prior of the floor, given the terms' sum."""
@@ -27,12 +30,21 @@ def build(data: Data) -> Model:
             return terms / (1.0 - priors[FLOOR].dist())
         return terms + priors["E"].dist()
 
+    # PyMC can derive the density of `loss`, but not for every law: it first simplifies the loss and
+    # the terms as one expression, and a share that this puts into several terms has no density.
+    def log_density(value: Untyped, terms: Untyped) -> Untyped:
+        """Log density of the loss at the reference point, given the terms' sum."""
+        if FLOOR in priors:
+            of_share = pm.logp(priors[FLOOR].dist(), 1.0 - terms / value)
+            return of_share + pt.log(terms) - 2.0 * pt.log(value)
+        return pm.logp(priors["E"].dist(), value - terms)
+
     with pm.Model(coords={"row": np.arange(len(data))}) as model:
         q = {name: priors[name].rv(name) for name in law.coordinates if name != "L_ref"}
         # With L_ref at zero, E is minus the sum of the terms.
         terms = law.amounts({**q, "L_ref": 0.0}, at, pt)
         # L_ref has no prior of its own: it follows from that of the floor and from the terms.
-        q["L_ref"] = pm.CustomDist("L_ref", -terms["E"], dist=loss)
+        q["L_ref"] = pm.CustomDist("L_ref", -terms["E"], dist=loss, logp=log_density)
         for walk in law.walks:
             assert walk.knots
             knots = f"{walk.steps}_knot"
@@ -47,7 +59,7 @@ def build(data: Data) -> Model:
             name: pm.Data(f"x_{name}", values, dims="row")
             for name, values in data.x.items()
         }
-        mu = pt.log(law.loss(amounts, x, at, pt))
+        mu = pt.log(law.evaluate(amounts, x, at, pt))
         for level, labels in data.groups.items():
             tau = priors[f"tau_{level}"].rv(f"tau_{level}")
             model.add_coord(level, labels)

@@ -1,13 +1,14 @@
 """The paper's use case, planned on its synthetic world beside the plan of the true laws."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from bayeslaw.common.arrays import Floats
+from bayeslaw.common.errors import Acceptance
 from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import Block, Note, Shown
 from bayeslaw.inference.fitting import fit
@@ -97,6 +98,7 @@ def plan_example(
     replay: float | Sequence[float] | Floats | None = None,
     discrepancy: str = "none",
     seed: int = 0,
+    accepts: Collection[Acceptance] = (),
     **settings: Any,
 ) -> WorldPlan:
     """Plan the paper's use case on the synthetic world that is calibrated to it.
@@ -119,16 +121,18 @@ def plan_example(
         Of the fits; by default none, since the laws are exact in this world.
     seed : int
         Of the tables, the fits and the plan.
+    accepts : set of {"unconverged", "beyond-evidence"}
+        What is accepted of the fits; see `Posterior.accepted`.
     **settings
-        For `bayeslaw.fit` (by default ``target_accept=0.995``); ``unconverged`` and
-        ``beyond_evidence`` for `Posterior.accepted`.
+        For `bayeslaw.fit` (by default ``target_accept=0.995``).
 
     Returns
     -------
     WorldPlan
         A `Plan` with the choice `truth`, of the true laws.
     """
-    world, train = paper_world(), "ptpp <= 31"
+    world = paper_world()
+    train = "ptpp <= 31"
     limits: dict[str, float | None] = {
         "max_loss": world.limits["max_loss"] if max_loss is None else max_loss,
         "max_forgetting": world.limits["max_forgetting"]
@@ -140,9 +144,6 @@ def plan_example(
     are_measured(losses)
     if replay is not None:
         replay_ratios(replay)
-    accepted = {
-        name: settings.pop(name, False) for name in ("unconverged", "beyond_evidence")
-    }
     # With the default target_accept, a few trajectories of the source law diverge.
     settings = (
         {"target_accept": 0.995} | settings | {"discrepancy": discrepancy, "seed": seed}
@@ -152,7 +153,7 @@ def plan_example(
         table, _ = world.table(domain, seed=seed).split(
             train, "ptpp == 279", world.anchors
         )
-        fits.append(fit(world.laws[domain], table, **settings).accepted(**accepted))
+        fits.append(fit(world.laws[domain], table, **settings).accepted(accepts))
     asked = {**world.limits, **limits, "confidence": confidence, "replay": replay}
     target, source = fits
     return plan_in_world(world, target, source, **asked, losses=losses, seed=seed)

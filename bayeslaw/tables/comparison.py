@@ -22,7 +22,6 @@ from bayeslaw.tables.validation import (
 ABSENT: dict[str, Any] = {
     "unique_tokens": lambda frame: frame["tokens"],
     "annealed": 1,
-    "rate": np.nan,
     "base": None,
     **dict.fromkeys(BASE_LOSSES, np.nan),
 }
@@ -31,7 +30,6 @@ IDENTITY = (
     *COVARIATES,
     "unique_tokens",
     "annealed",
-    "rate",
     *BASE_LOSSES,
     *LABEL_COLUMNS,
 )
@@ -43,7 +41,6 @@ PAIRS_AT_ONCE = 2**20
 UNLEARNED = {
     "unique_tokens": "what repeated tokens are worth",
     "annealed": "how annealed checkpoints differ from others",
-    "rate": "what another rate does",
 }
 """What a fit does not know without several values of a column, or without the column."""
 
@@ -55,9 +52,9 @@ def check_rows(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
 
 
 def check_like_fitted(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
-    """Refuse rows of a domain, a role, a rate or a kind that the fit does not know.
+    """Refuse rows of a domain, a role or a kind that the fit does not know.
 
-    Fitted rows of one rate do not say what another one does, nor annealed rows what others lose.
+    Annealed rows do not say what others lose.
     Without the column, rows that state what its absence stands for pass, see `ABSENT`.
     """
     rows = rows if "tokens" in rows else rows.assign(tokens=np.finfo(float).max)
@@ -185,7 +182,8 @@ def fitted_rows(rows: pd.DataFrame, fitted: pd.DataFrame) -> Bools:
 
 def fitted_words(fitted: Bools) -> str:
     """What is said of rows to score some of which were fitted; empty if none was."""
-    count, rows = int(np.count_nonzero(fitted)), len(fitted)
+    count = int(np.count_nonzero(fitted))
+    rows = len(fitted)
     if count == 0:
         return ""
     if count < rows:

@@ -142,7 +142,8 @@ def _check_unit_of_name(
 def _doubt_names(frame: pd.DataFrame, columns: Mapping[str, str], name: str) -> None:
     """Warn of steps that are read as tokens, and of training losses, by the names of columns."""
     said = []
-    tokens, loss = columns.get("tokens", ""), columns.get("loss", "")
+    tokens = columns.get("tokens", "")
+    loss = columns.get("loss", "")
     if tokens in frame and STEPS.search(tokens) and "token" not in tokens.lower():
         per_step = argument("columns", {"tokens": f"{quoted(tokens)} * 524288"})
         said.append(
@@ -293,7 +294,8 @@ def _losses_of_bases(part: LossTable, table: LossTable) -> pd.Series:
     for rows in [rows for rows in (table.frame, table.baselines) if "base" in rows]:
         pairs = rows.assign(base=label_texts(rows["base"])).merge(known, on="base")
         for column in [c for c in ("params", "ptpp") if c in rows and c in known]:
-            here, there = pairs[f"{column}_x"], pairs[f"{column}_y"]
+            here = pairs[f"{column}_x"]
+            there = pairs[f"{column}_y"]
             differ = (here - there).abs() > SAME_VALUE * np.maximum(here, there)
             if differ.any():
                 i = int(differ.argmax())
@@ -408,11 +410,9 @@ def _lines(text: str, separator: str) -> tuple[list[int], set[str]]:
     """
     if text.lstrip()[:1] in ("{", "["):
         raise ValueError("JSON, not CSV; write one object a line into a .jsonl file.")
-    records, lines, line = (
-        csv.reader(io.StringIO(text, newline=""), delimiter=separator),
-        [],
-        1,
-    )
+    records = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    lines = []
+    line = 1
     header: list[str] = []
     padded: set[str] = set()
     for record in records:
@@ -452,7 +452,8 @@ def read_rows(
     A column that the file has under its name here is not renamed: `columns` may be those of the
     table that is fitted.
     """
-    name, frame = str(path), read_frame(path)
+    name = str(path)
+    frame = read_frame(path)
     here = {*named(frame).values()}
     here |= {"loss"} if columns.get("loss") not in frame else set()
     columns = {column: text for column, text in columns.items() if column not in here}
@@ -508,8 +509,8 @@ def from_frame(
     ----------
     frame : DataFrame
         Columns `params`, `tokens` and `loss`, optionally `replay`, `ptpp`, `run`, `base`,
-        `domain`; `unique_tokens`, the distinct tokens of the new data; `annealed`, 0 or 1;
-        and `rate`, the learning rate. `N`, `D`, `r` and `PTPP` are accepted as aliases. Other
+        `domain`; `unique_tokens`, the distinct tokens of the new data; and `annealed`, 0 or
+        1. `N`, `D`, `r` and `PTPP` are accepted as aliases. Other
         columns are preserved.
     name : str
         In messages and titles.

@@ -26,7 +26,7 @@ BASE_LOSSES = ("start_loss", "base_loss")
 OF_DOMAIN = ("domain", "role")
 """Columns that say of which domain losses are."""
 LABEL_COLUMNS = (*OF_DOMAIN, "base", "run")
-NUMBERS = (*COLUMNS, "annealed", "rate", *BASE_LOSSES)
+NUMBERS = (*COLUMNS, "annealed", *BASE_LOSSES)
 KNOWN = (*NUMBERS, *LABEL_COLUMNS)
 """Columns with a meaning."""
 ALIASES = {row.alias: c for c, row in TABLE.items()}
@@ -76,10 +76,6 @@ RANGES: dict[str, tuple[Callable[[pd.Series], pd.Series], str]] = {
         c: (lambda x: x > 0, f"is not positive; give {what}")
         for c, what in _POSITIVE.items()
     },
-    "rate": (
-        lambda x: pd.to_numeric(x, errors="coerce").between(0, np.inf, "neither"),
-        "is not a positive number; leave it empty where a run is at its best rate",
-    ),
     "annealed": (lambda x: x.isin([0, 1]), "is neither 0 or 1 nor True or False"),
     "tokens": (lambda x: x >= 0, "is negative; give D in tokens, 0 = baseline"),
     "replay": (
@@ -132,12 +128,8 @@ def canonical(
             frame[column] = typed(frame[column], name)
     for column in [c for c in RANGES if c in frame]:
         valid, what = RANGES[column]
-        absent = frame[column].isna() & (
-            column == "rate" or base & (column in OF_ADAPTATION)
-        )
+        absent = frame[column].isna() & base & (column in OF_ADAPTATION)
         refuse(~valid(frame[column]) & ~absent, frame[column], name, what)
-    if "rate" in frame:
-        frame["rate"] = pd.to_numeric(frame["rate"]).astype(float)
     if "params" in frame:
         # Sizes are groups of random effects, which are compared exactly.
         frame["params"] = whole(frame["params"].to_numpy())
@@ -152,7 +144,8 @@ def missing_columns(
     `name` is that of the table, or of the option in which the columns are.
     """
     needs = required if isinstance(required, Mapping) else dict.fromkeys(required, "")
-    columns, here = [str(column) for column in frame.columns], named(frame)
+    columns = [str(column) for column in frame.columns]
+    here = named(frame)
     lacking = [column for column in needs if column not in here.values()]
     if not lacking:
         return ""
@@ -315,7 +308,8 @@ def typed(column: pd.Series, name: str = "") -> pd.Series:
 
 
 def _numbers(column: pd.Series, name: str, may_lack: pd.Series) -> pd.Series:
-    values, lacking = typed(column, name), without_number(column)
+    values = typed(column, name)
+    lacking = without_number(column)
     missing = MISSING
     if column.name == "loss":
         missing += f", such as with {argument('where', 'loss > 0')}"
@@ -357,7 +351,8 @@ def _as_in_csv(column: pd.Series, name: str) -> pd.Series:
     # A saved table is CSV, so a fit must see the types that its own file will have when loaded.
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufb":
         return column.astype(float) if column.dtype.kind == "f" else column
-    values, missing = column.astype(object), column.isna()
+    values = column.astype(object)
+    missing = column.isna()
     kind = pd.api.types.infer_dtype(values, skipna=True)
     if kind in ("integer", "floating", "mixed-integer-float", "decimal"):
         whole_numbers = kind == "integer" and not missing.any()

@@ -36,7 +36,7 @@ API = {
     "Forecasts and scores": "Forecast score compare register verify Verification",
     "Checks and cross-validation": "check Check backtest read_backtest Backtest",
     "Derived numbers": "derive.compute_optimal derive.flops_to_reach derive.compute_multiplier"
-    " derive.local_exponents derive.best_rate derive.floor derive.accuracy"
+    " derive.local_exponents derive.floor derive.accuracy"
     " derive.Derived compare_recipes Recipes",
     "Plans, anchors, studies": "plan Plan Choice plan_example choose_anchors Anchors study"
     " explore Explorer",
@@ -143,6 +143,7 @@ def layers(**contents: str) -> None:
 def law(name: str, discrepancy: bool = False) -> None:
     """Print a law's title, formula and priors; with `discrepancy` all its priors alone."""
     from bayeslaw.laws.lawfiles import load_law
+    from bayeslaw.laws.parameters import prior_bounds
     from bayeslaw.laws.priors import NOISE
     from bayeslaw.model.spec import make_discrepancy
 
@@ -159,7 +160,7 @@ def law(name: str, discrepancy: bool = False) -> None:
     rows = []
     for quantity, prior in shown.priors.items():
         if quantity not in NOISE:
-            low, high = shown.prior_bounds.get(quantity, prior.support)
+            low, high = prior_bounds(shown.by_symbol).get(quantity, prior.support)
             span = "any" if low == -math.inf else f"{low:g} to {high:g}"
             span = "positive" if (low, high) == (0, math.inf) else span
             rows.append((f"`{quantity}`", str(prior), span))

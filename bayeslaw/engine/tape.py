@@ -3,7 +3,7 @@
 Every value is an array of two dimensions; a scalar is (1, 1), a row (1, n), and shapes broadcast as
 in NumPy. A formula is written with Python's operators, the functions of `FUNCTIONS`, and those of
 matrices below. `Tape.gradient` adds the operations of the derivatives. One interpreter
-(`bayeslaw.model.machine`), which Numba compiles once, runs any tape, so a law is never compiled.
+(`bayeslaw.engine.machine`), which Numba compiles once, runs any tape, so a law is never compiled.
 
 Two conventions make rules of derivatives short, and their results fast:
 

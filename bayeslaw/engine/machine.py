@@ -15,8 +15,8 @@ from numba.extending import overload
 from numba.types import Float
 
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.laws import tape as kinds
-from bayeslaw.laws.tape import Node, Shape, Tape, broadcast
+from bayeslaw.engine import tape as kinds
+from bayeslaw.engine.tape import Node, Shape, Tape, broadcast
 
 type Unsigned = npt.NDArray[np.uint64]
 

@@ -18,10 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.laws.tape import FUNCTIONS as F
-from bayeslaw.laws.tape import Node, diagonal, whiten
-from bayeslaw.model.noise import innovation_scale
+from bayeslaw.common.arrays import Array, Floats, Ints, Namespace, Untyped
+from bayeslaw.engine.tape import FUNCTIONS as F
+from bayeslaw.engine.tape import Node, diagonal, whiten
+
+NUGGET = 1e-4
+"""Share of the variance that neighbouring rows never have in common, so that it stays positive."""
+
 
 MOST_PRECISE = 1e16
 """Precision in which that of a standard normal is lost: the density is zero beyond it."""
@@ -49,7 +52,8 @@ def whitened(
     `gram` and `with_r` are products of the columns without their scales.
     """
     one = a.tape.constant(np.eye(a.shape[1]))
-    precision, lead = one + gram * (w * a.T * a), w * a * with_r
+    precision = one + gram * (w * a.T * a)
+    lead = w * a * with_r
     # 0, or minus infinity.
     log = F.log(w < MOST_PRECISE) + F.sum(F.log(diagonal(precision) < MOST_PRECISE))
     if groups:
@@ -57,8 +61,10 @@ def whitened(
             1.0 + w * groups.tau * groups.tau * groups.norms
         )  # given the weights
         scale = w * groups.tau * sd
-        common, seen = groups.cross * (a.T * scale), groups.with_r * scale
-        precision, lead = precision - common @ common.T, lead - seen @ common.T
+        common = groups.cross * (a.T * scale)
+        seen = groups.with_r * scale
+        precision = precision - common @ common.T
+        lead = lead - seen @ common.T
     m = whiten(precision)
     b = (lead @ m.T + eps) @ m
     log = log + F.sum(F.log(diagonal(m)) - 0.5 * b * b)
@@ -104,5 +110,12 @@ class Design(NamedTuple):
         products = np.zeros((self.groups, len(every)))
         if self.groups:
             np.add.at(products, self.group, (seen * seen[-1]).T)
-        norms, cross = products[:, -1:].T, products[:, :-1].T
+        norms = products[:, -1:].T
+        cross = products[:, :-1].T
         return Kept(fixed[:-1], seen[:-1] @ seen[:-1].T, mean, fixed[-1:], norms, cross)
+
+
+def innovation_scale[A: Array](sigma: Untyped, rho: A, xp: Namespace = np) -> A:
+    """Scale of an innovation, given that of an error and its correlation with the one before."""
+    scale: A = sigma * xp.sqrt(1 - rho**2 + NUGGET)
+    return scale
