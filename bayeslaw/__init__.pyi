@@ -14,14 +14,13 @@ from .common.errors import (
     TableWarning as TableWarning,
 )
 from .derive.recipes import Recipes as Recipes, compare_recipes as compare_recipes
-from .design.anchors import Anchors as Anchors, choose_anchors as choose_anchors
-from .design.study import study as study
+from .anchors.choice import Anchors as Anchors, choose_anchors as choose_anchors
+from .anchors.study import study as study
 from .evaluate._backtest import (
     Backtest as Backtest,
     backtest as backtest,
     read_backtest as read_backtest,
 )
-from .evaluate.left_out import loo as loo
 from .evaluate.registered import (
     Verification as Verification,
     register as register,
@@ -42,7 +41,6 @@ from .planning.planner import plan as plan
 from .planning.result import Choice as Choice, Plan as Plan
 from .reporting._report import Report as Report, report as report
 from .reporting.pages import Explorer as Explorer, explore as explore
-from .simulation.calibration import Calibration as Calibration, calibrate as calibrate
 from .simulation.example import plan_example as plan_example
 from .simulation.worlds import paper_world as paper_world, simulate as simulate
 from .tables.hull import locate as locate

@@ -3,7 +3,6 @@
 from benchmarks import (  # noqa: F401
     calibration,
     columns,
-    far,
     held_out,
     huber,
     judged,
@@ -11,7 +10,6 @@ from benchmarks import (  # noqa: F401
     optimum,
     pictures,
     plans,
-    powers,
     speed,
 )
 from benchmarks.runner import EXPERIMENTS

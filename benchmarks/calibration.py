@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-import bayeslaw as bl
 from bayeslaw.laws.lawfiles import models_dir
 from benchmarks.runner import SMOKE, Jobs, experiment
+from benchmarks.sbc import Calibration, calibrate
 
 LAWS = sorted(path.stem for path in models_dir().glob("*.toml"))
 PLAIN = {"discrepancy": "none", "effects": "none"}
@@ -25,7 +25,7 @@ SETTINGS: list[dict[str, Any]] = [
         for each in ("skewed", "normal", "huber")
     ),
 ]
-"""Settings of `bayeslaw.calibrate`; the first are the default model of each law."""
+"""Settings of `benchmarks.sbc.calibrate`; the first are the default model of each law."""
 
 
 def ranks(
@@ -37,12 +37,12 @@ def ranks(
     narrow. Ranks of several seeds are pooled.
     """
     parts = [
-        bl.calibrate(**setting, simulations=simulations, seed=seed, **sampler)
+        calibrate(**setting, simulations=simulations, seed=seed, **sampler)
         for seed in range(seeds)
     ]
     every = pd.concat([part.ranks for part in parts], ignore_index=True)
     divergent = [share for part in parts for share in part.divergent]
-    found = bl.Calibration(every, sum(part.failed for part in parts), divergent)
+    found = Calibration(every, sum(part.failed for part in parts), divergent)
     table = found.envelope()
     return {
         "simulations": len(found.ranks),

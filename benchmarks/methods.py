@@ -25,7 +25,6 @@ POSTERIORS: dict[str, dict[str, Any]] = {
     "plain": {"discrepancy": "none", "errors": "independent"},
     "curvature": {"discrepancy": "curvature", "errors": "independent"},
     "walk": {"discrepancy": "walk"},
-    "trend": {"discrepancy": "trend", "errors": "independent"},
     "curvature run": {"discrepancy": "curvature", "errors": "run"},
     "adaptation run": {"discrepancy": "adaptation", "errors": "run"},
 }
@@ -35,7 +34,7 @@ PEERS = {"peer": "separable-power", "peer kappa": "skaling-joint-power"}
 WAYS = (*list(POSTERIORS)[2:], "pairs", "sizes", "kappa pairs", "gp", "three laws")
 ADAPTED = ("form1", "form1n", "form3", "dcpt", "mixture", "transfer", "adaptation")
 UNSUITED = {
-    **dict.fromkeys(("walk", "trend"), ADAPTED),
+    "walk": ADAPTED,
     **dict.fromkeys(("curvature run", "adaptation run"), ("chinchilla",)),
     "pairs": ("adaptation",), "sizes": ("adaptation",),
     **dict.fromkeys(("kappa pairs", "gp", "three laws", *PEERS), ADAPTED),

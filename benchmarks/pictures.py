@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import bayeslaw as bl
+from bayeslaw.design.design import Design
 from bayeslaw.inference.pools import POOLS
 from bayeslaw.laws.steps import Departure
 from bayeslaw.plots.style import COLOURS, INK, style
@@ -57,7 +58,7 @@ def transfer(settings: dict[str, Any]) -> Figure:
     law, p = fit.law, fit.parameters
     tokens = np.geomspace(rows["tokens"].min() / 300, rows["tokens"].max(), 200)
     frame = pd.DataFrame({**rows.iloc[0].to_dict(), "tokens": tokens})
-    x = law.covariates(frame)
+    x = Design(law, frame).x
     loss, start = law.loss(p, x), frame["start_loss"].iloc[0]
     gap = law.step(Departure).remaining(p, x, np)
     core = (loss - start * gap) / (1 - gap)

@@ -31,6 +31,7 @@ import pandas as pd
 
 import bayeslaw as bl
 from bayeslaw import Law, Prior, from_frame, load_law
+from bayeslaw.design.design import Design
 from bayeslaw.laws.steps import KAPPA, Bases, Coupling, Departure, total_tokens
 from bayeslaw.laws.terms import ORIGIN, Term
 from bayeslaw.tables.reading import starting
@@ -152,7 +153,7 @@ class Domain:
 
     def log_loss(self, rows: pd.DataFrame) -> np.ndarray:
         """Log loss of each row without effects of base and run."""
-        loss = self.law.loss(self.exponents(rows), self.law.covariates(rows), self.at)
+        loss = self.law.loss(self.exponents(rows), Design(self.law, rows).x, self.at)
         largest = (
             rows["params"].map({SIZES[-1]: 1.0, SIZES[-2]: 0.5}).fillna(0.0).to_numpy()
         )
@@ -362,7 +363,7 @@ def form(
 ) -> Domain:
     """A domain with Form 3 or Form 1, changed as the family says."""
     law = PAPER.laws[name]
-    at = law.reference_point(pd.concat([TRAIN, GRID.query(PAPER.anchors)]))
+    at = Design(law, pd.concat([TRAIN, GRID.query(PAPER.anchors)])).at
     q = around(law, {**PAPER.truth[name], "sigma": PAPER.sigma[name]}, at, rng)
     plain = Domain(
         law, law.amounts(q | {"L_ref": 0.0}, at) | {"E": q["E"]}, at, q["sigma"]
@@ -472,7 +473,9 @@ def from_bases(
         "B": near(1000, 0.2),
     }
     laws = [start | {"beta": 0.3}, own]
-    x = chinchilla.covariates(total_tokens(BASES))
+    x = chinchilla.covariates(
+        total_tokens(BASES["params"].to_numpy(float), BASES["ptpp"].to_numpy(float))
+    )
     losses = np.stack([chinchilla.loss(p, x) for p in laws]) * np.exp(
         BASE_SD * effects.T
     )
@@ -488,7 +491,7 @@ def from_bases(
         assert departure
         departure = replace(departure, bases=bases)
         law = law.with_steps(departure)
-        at = law.reference_point(TRAIN)
+        at = Design(law, TRAIN).at
         q = {"eta": normal(0.35, 0.05), "phi": normal(0, 0.1), "rho": near(1, 0.35)}
         q |= {"beta": near(0.33, 0.18), "v": normal(1, 0.15), "k": normal(0.7, 0.15)}
         q |= {"z_ref": normal(-4, 0.75), "z_N": normal(0, 0.1), "z_P": normal(0, 0.075)}

@@ -108,7 +108,6 @@ FITS: dict[str, Callable[[], Any]] = {
     ),
     # Discrepancies.
     "walk": lambda: short("chinchilla", support.small().frame, discrepancy="walk"),
-    "trend": lambda: short("chinchilla", support.small().frame, discrepancy="trend"),
     "curvature": lambda: short(
         "chinchilla",
         support.small().frame.query("params < 2e9").reset_index(drop=True),

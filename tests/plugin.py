@@ -73,10 +73,8 @@ class DataWalk(Discrepancy):
     def apply(self, law):
         return self._with_knots(law, (0.0, 1.0))
 
-    def extend(self, law, q, at, rows, seed):
-        reach = float(
-            np.log(rows.frame["tokens"].max() / law.token_unit) - at["tokens"]
-        )
+    def extend(self, law, q, at, x, seed):
+        reach = float(x["tokens"].max() - at["tokens"])
         knots = tuple(map(float, range(max(2, int(np.ceil(reach))))))
         longer = self._with_knots(law.without_discrepancy, knots)
         draws = len(next(iter(q.values())))

@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 
 from bayeslaw import PointFit, Pool, Posterior, load_law, paper_world
+from bayeslaw.design.design import Design
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.pools import role_of
 from bayeslaw.model.spec import make_spec
@@ -46,7 +47,7 @@ def drawn(law, table, truth, discrepancy="none", seed=0, draws=100, sigma=0.002)
     rng, size, at = (
         np.random.default_rng(seed),
         (4, draws // 4),
-        spec.law.reference_point(table),
+        Design(spec.law, table).at,
     )
     values = {
         name: value + 0.004 * max(abs(value), 0.1) * rng.standard_normal(size)
@@ -57,7 +58,7 @@ def drawn(law, table, truth, discrepancy="none", seed=0, draws=100, sigma=0.002)
         scale = name in ("walk_scale", "kappa")
         values[name] = scale + 0.01 * rng.standard_normal(size)
     variables = {name: (("chain", "draw"), value) for name, value in values.items()}
-    for walk in spec.law.over(spec.law.covariates(table), at).walks:
+    for walk in spec.law.over(Design(spec.law, table).x, at).walks:
         steps = rng.standard_normal((*size, len(walk.knots.positions)))
         variables[walk.steps] = (("chain", "draw", f"{walk.steps}_knot"), steps)
     settings = {"seed": int(np.sum(seed))}

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 import bayeslaw as bl
 from bayeslaw import BayeslawError, LossTable, TableError, choose_anchors, grid
-from bayeslaw.design.anchors import (
+from bayeslaw.anchors.choice import (
     JointGaussian,
     centred,
     costs,
     joint_gaussian,
     predicted_sd,
 )
+from bayeslaw.design.design import Design
 from bayeslaw.inference.fitting import joined, refit
 from bayeslaw.laws.steps import Offset, Repetition
 from tests.posteriors import both
@@ -242,14 +243,12 @@ def test_anchors_are_annealed_and_repeat_no_tokens_where_they_do_not_say():
     p |= {"unannealed_D": 0.0, "unannealed_N": 0.0}
     table = bl.from_frame(small().frame.assign(annealed=[0, 1] * 10, unique_tokens=2e9))
     anchors = bl.from_frame(grid(params=5e8, tokens=[1e9, 2e10]).assign(loss=3.0))
-    expected = plain.loss(p, plain.covariates(anchors))
+    expected = plain.loss(p, Design(plain, anchors).x)
     rows = joined(table, anchors).frame.tail(2)
-    np.testing.assert_allclose(law.loss(p, law.covariates(rows)), expected, rtol=1e-12)
+    np.testing.assert_allclose(law.loss(p, Design(law, rows).x), expected, rtol=1e-12)
     said = bl.from_frame(anchors.frame.assign(annealed=0, unique_tokens=1e9))
-    rows = law.loss(p, law.covariates(joined(table, said).frame.tail(2)))
-    np.testing.assert_allclose(
-        rows, law.loss(p, law.covariates(said.frame)), rtol=1e-12
-    )
+    rows = law.loss(p, Design(law, joined(table, said).frame.tail(2)).x)
+    np.testing.assert_allclose(rows, law.loss(p, Design(law, said.frame).x), rtol=1e-12)
     assert (rows > 1.05 * expected).all()
 
 

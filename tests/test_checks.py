@@ -12,6 +12,7 @@ from scipy import stats
 import bayeslaw as bl
 from bayeslaw.checks import _check as parts
 from bayeslaw.checks import findings
+from bayeslaw.design.design import Design
 from bayeslaw.inference.fitting import refit
 from bayeslaw.inference.residuals import covariance
 from bayeslaw.tables.verdict import MEASURED_DECADES
@@ -249,7 +250,7 @@ def test_the_information_is_of_the_derivatives_and_steps_of_walks_are_integrated
     fit = saved(name)
     law, at, prior = fit.law_with_knots, fit.at, findings.prior_of(fit)
     names, matrix = findings.directions(fit, prior)
-    x = law.covariates(fit.table)
+    x = Design(law, fit.table).x
     q = {n: np.median(v) for n, v in fit.values().items() if n in law.coordinates}
     q |= {name: np.median(v, axis=(0, 1)) for name, v in fit.steps().items()}
 

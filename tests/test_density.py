@@ -115,7 +115,6 @@ def on_design(law):
 CASES = {
     "chinchilla": one("chinchilla"),
     "no discrepancy": one("chinchilla", discrepancy="none"),
-    "trend": one("chinchilla", discrepancy="trend"),
     "normal": one("chinchilla", likelihood="normal"),
     "huber": one("chinchilla", likelihood="huber", delta=0.01),
     "skewed": one("chinchilla", likelihood="skewed"),

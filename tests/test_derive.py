@@ -16,6 +16,7 @@ from bayeslaw.derive.derived import derived
 from bayeslaw.derive.downstream import curves
 from bayeslaw.derive.law_as_stated import law_as_stated
 from bayeslaw.derive.optimum import Budgets
+from bayeslaw.design.design import Design
 from bayeslaw.inference.fitting import AS_STATED, spec_as_stated, specify
 from bayeslaw.inference.pools import pair_draws
 from bayeslaw.inference.sampling import make_settings
@@ -31,7 +32,7 @@ PLAIN, WALK = saved("plain"), saved("walk").accepted("unconverged")
 
 def known(**parameters):
     """A posterior of the law `chinchilla` whose draws of paper parameters are given."""
-    law, at = bl.load_law("chinchilla"), PLAIN.law.reference_point(PLAIN.table)
+    law, at = bl.load_law("chinchilla"), Design(PLAIN.law, PLAIN.table).at
     values = {
         name: np.atleast_1d(np.asarray(v, float)) for name, v in parameters.items()
     }
@@ -466,7 +467,9 @@ def test_exponents_where_data_repeat_count_what_the_tokens_are_worth():
 
 def slopes(fit, rows, column):
     low, high = (
-        fit.law_loss(fit.rows(rows.assign(**{column: rows[column] * np.exp(s)})))
+        fit.law_loss(
+            fit.design(fit.rows(rows.assign(**{column: rows[column] * np.exp(s)})))
+        )
         for s in (-1e-4, 1e-4)
     )
     return -np.log(high / low) / 2e-4

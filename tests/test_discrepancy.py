@@ -1,4 +1,4 @@
-"""Discrepancies: curvature, walking exponents and trends, and the polynomial of adaptation."""
+"""Discrepancies: curvature, walking exponents, and the polynomial of adaptation."""
 
 import math
 from dataclasses import replace
@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 import bayeslaw as bl
 from bayeslaw import LawError, Prior, load_law
 from bayeslaw.common.files import models_dir
+from bayeslaw.design.design import Design
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitting import specify
 from bayeslaw.inference.sampling import make_settings
 from bayeslaw.laws.priors import NOISE
 from bayeslaw.model import prior
-from bayeslaw.model.discrepancy import Adaptation, Curvature, Trend, WalkingExponents
+from bayeslaw.model.discrepancy import Adaptation, Curvature, WalkingExponents
 from bayeslaw.model.spec import make_spec
 from bayeslaw.model.training import make_data
 from tests.make_data import short
@@ -57,7 +58,7 @@ def test_exponents_walk_along_the_other_covariate_unless_data_repeat_often(
     frame = small().frame
     epochs = np.resize(epochs, len(frame))
     table = bl.from_frame(frame.assign(unique_tokens=frame["tokens"] / epochs))
-    for discrepancy in ("auto", "walk", "trend"):
+    for discrepancy in ("auto", "walk"):
         spec = specify(
             "chinchilla", table, make_settings({"discrepancy": discrepancy}, 0)
         )
@@ -71,7 +72,7 @@ def test_exponents_walk_along_the_other_covariate_unless_data_repeat_often(
 
 def test_tilts_and_drift_by_hand():
     law = Curvature().apply(load_law("form1"))
-    x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
+    x, at = Design(law, DESIGN).x, Design(law, DESIGN).at
     straight = law.to_reference(curved(law, 0.0), at)
     p = law.amounts(straight, at)
     plain = law.loss(p, x, at)
@@ -104,7 +105,7 @@ ADAPTED = Adaptation().apply(load_law("form1"))
 @given(seed=st.integers(0, 10**6))
 def test_adaptation_by_hand(seed):
     rng, rows = np.random.default_rng(seed), DESIGN.sample(10, random_state=seed)
-    x, at = ADAPTED.covariates(rows), ADAPTED.reference_point(DESIGN)
+    x, at = Design(ADAPTED, rows).x, Design(ADAPTED, DESIGN).at
     law = ADAPTED.over(x, at)
     v = {name: rng.uniform(0.05, 0.3) for name in law.coordinates} | {"L_ref": 9.0}
     steps = {w.steps: rng.standard_normal(len(w.knots.positions)) for w in law.walks}
@@ -168,7 +169,7 @@ def test_adaptation_has_a_coefficient_of_what_the_law_knows_and_priors_of_its_fi
     rows = pd.DataFrame(
         {"params": 1e9, "tokens": 1e10, "ptpp": 60, "replay": [0.0, 0.25]}
     )
-    x, at = ADAPTED.covariates(rows), ADAPTED.reference_point(DESIGN)
+    x, at = Design(ADAPTED, rows).x, Design(ADAPTED, DESIGN).at
     assert (np.abs(x["mixed"] - at["mixed"]) < 3.5).all()
 
 
@@ -203,8 +204,8 @@ def test_priors_of_effects_beside_a_discrepancy_are_its_own_unless_a_law_file_st
 
 ROWS = bl.grid(params=[1e8, 3e8, 1e9, 3e9], tokens=[1e9, 3e9, 1e10, 3e10])
 WALKING = WalkingExponents().apply(load_law("chinchilla"))
-AT = WALKING.reference_point(ROWS)
-X = WALKING.covariates(ROWS)
+AT = Design(WALKING, ROWS).at
+X = Design(WALKING, ROWS).x
 
 
 def drawn(law, seed, count=3):
@@ -253,31 +254,6 @@ def test_walks_by_hand(seed):
     np.testing.assert_allclose(law.loss(law.amounts(q, AT), X, AT)[0], loss, rtol=1e-12)
 
 
-@pytest.mark.parametrize("correlation", [0.5, 2.0])
-def test_steps_of_a_trend_are_an_autoregression(correlation):
-    """On each side of the reference point, with the losses of a walk with such steps."""
-    law = Trend(correlation=correlation).apply(load_law("chinchilla")).over(X, AT)
-    q = drawn(law, 0)
-    recursive = dict(q)
-    for walk in law.walks:
-        rho = np.exp(-walk.knots.spacing / correlation)
-        steps = q[walk.steps].copy()
-        for first, count in (
-            (0, walk.knots.above),
-            (walk.knots.above, walk.knots.below),
-        ):
-            for j in range(first + 1, first + count):
-                steps[..., j] = (
-                    rho * steps[..., j - 1] + np.sqrt(1 - rho**2) * steps[..., j]
-                )
-        recursive[walk.steps] = steps
-    plain = WALKING.over(X, AT)
-    found, wanted = law.amounts(q, AT), plain.amounts(recursive, AT)
-    np.testing.assert_allclose(
-        law.loss(found, X, AT), plain.loss(wanted, X, AT), rtol=1e-12
-    )
-
-
 def test_the_default_is_by_the_kind_of_law():
     kinds = {law: make_spec(law, discrepancy="auto").discrepancy.kind for law in LAWS}
     walks = {"chinchilla": "walk", "skaling": "walk"}
@@ -299,9 +275,8 @@ def sided(walk):
     return walk.knots.positions + np.copysign(1e-9, walk.knots.positions)
 
 
-@pytest.mark.parametrize("name", ["walk", "trend"])
-def test_steps_beyond_the_rows_are_of_the_prior_and_the_same_for_all_rows(name):
-    fit = saved(name)
+def test_steps_beyond_the_rows_are_of_the_prior_and_the_same_for_all_rows():
+    fit = saved("walk")
     far = bl.grid(params=3e9, tokens=[1e11, 1e12, 1e13])
     together = fit.latent(far)
     np.testing.assert_allclose(fit.latent(far[:1])[:, 0], together[:, 0], rtol=1e-14)
@@ -312,8 +287,8 @@ def test_steps_beyond_the_rows_are_of_the_prior_and_the_same_for_all_rows(name):
     )
     wide = bl.grid(params=[1e5, 1e13], tokens=[1e4, 1e17])
     (law, one), (_, two) = (
-        fit.extended(fit.rows(wide)),
-        other.extended(other.rows(wide)),
+        fit.extended(fit.design(fit.rows(wide))),
+        other.extended(other.design(other.rows(wide))),
     )
     for before, walk in zip(fit.law_with_knots.walks, law.walks, strict=True):
         fitted = np.isin(sided(walk), sided(before))
@@ -345,14 +320,17 @@ def test_a_third_of_the_draws_are_of_the_law_alone():
     rows = bl.grid(
         params=[1e8, 1e11], ptpp=[15, 900], replay=[0.1, 0.9], tokens=[1e8, 1e13]
     )
-    plain, x = law.without_discrepancy, fit.covariates(fit.rows(rows, "rows"))
+    plain, x = (
+        law.without_discrepancy,
+        fit.covariates(fit.design(fit.rows(rows, "rows"))),
+    )
     x = {
         name: v[alone] if v.ndim > 1 else v for name, v in x.items()
     }  # bases that are not known
     q = {name: values[alone] for name, values in fit.values().items()}
     stated = plain.loss(plain.amounts(q, fit.at), x, fit.at)
     np.testing.assert_allclose(
-        fit.law_loss(fit.rows(rows, "rows"))[alone], stated, rtol=1e-12
+        fit.law_loss(fit.design(fit.rows(rows, "rows")))[alone], stated, rtol=1e-12
     )
 
 

@@ -7,8 +7,11 @@ import itertools
 import re
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import arviz as az
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -31,7 +34,7 @@ from bayeslaw.model.effects import GROUP_LEVELS
 from bayeslaw.model.spec import make_spec
 from benchmarks import EXPERIMENTS
 from tests.pages import DOCS, PAGES, agree, code_of, commands, faults, transcript
-from tests.support import ROOT
+from tests.support import ROOT, saved
 
 PUBLIC = sorted(set(bl.__all__) - {"derive", "plots"})
 READMES = sorted((ROOT / "data").glob("**/README.md"))
@@ -107,6 +110,22 @@ def test_the_page_is_whole_and_its_commands_and_names_exist(page):
         ast.parse(block)
     for name in re.findall(r"(?<![\w.])bl\.(\w+)", text):
         assert name in bl.__all__, f"bl.{name}"
+
+
+def test_the_calls_of_arviz_run():
+    page = (DOCS / "howto/forecast.md").read_text()
+    section = page.partition("\n## ArviZ\n")[2]
+    (block,) = re.findall(r"^```python\n(.*?)^```", section, re.M | re.S)
+    fit = saved("plain")
+    wide = fit.draws.assign(sigma=10 * fit.draws["sigma"])
+    names = {"fit": fit, "other": replace(fit, draws=wide)}
+    exec(block, names)
+    plt.close("all")
+    compared = az.compare(
+        {name: names[name].to_datatree() for name in ("fit", "other")}
+    )
+    assert compared.index.tolist() == ["fit", "other"]  # the right scale is first
+    assert not hasattr(az, "waic")  # the page says that there is none
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from scipy import integrate, stats
 
 import bayeslaw as bl
 from bayeslaw import Prior
+from bayeslaw.checks.left_out import left_out
+from bayeslaw.design.design import Design
 from bayeslaw.model.effects import GROUP_LEVELS, RUN, Level
 from bayeslaw.model.noise import Normal
 from bayeslaw.model.spec import make_spec
@@ -40,7 +42,7 @@ def fit():
         np.random.default_rng(0),
     )
     table = bl.from_frame(small().frame.assign(lab=["a", "b", "c", "d"] * 5))
-    at, size = spec.law.reference_point(table.frame), (2, 50)
+    at, size = Design(spec.law, table.frame).at, (2, 50)
     true = spec.law.without_discrepancy.to_reference(CHINCHILLA, at) | {"sigma": 0.003}
     true |= {"tau_lab": 0.002, "skew": 0.5, "step_0": 0.0, "step_1": 0.0}
     values = {
@@ -64,7 +66,7 @@ def test_kinds_from_outside_are_saved_loaded_forecast_and_planned(
     fit.save(path)
     ahead = bl.grid(params=[1e9, 3e9], tokens=[1e10, 1e12]).assign(lab=["a", "b"] * 2)
     forecast = fit.forecast(ahead, seed=2)
-    true = fit.law.without_discrepancy.loss(CHINCHILLA, fit.law.covariates(ahead))
+    true = fit.law.without_discrepancy.loss(CHINCHILLA, Design(fit.law, ahead).x)
     assert (np.abs(np.log(forecast.median / true)) < 0.15).all()
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", LOADED, str(ROOT / "tests"), str(path)],
@@ -80,7 +82,7 @@ def test_kinds_from_outside_are_saved_loaded_forecast_and_planned(
     asked = {"params": 1e9, "replay": [1.0], "confidence": 0.5, **limits}
     plan = bl.plan(target=fit, source=source, **asked)
     assert plan.status == "feasible"
-    assert np.isfinite(bl.loo(fit).elpd)
+    assert np.isfinite(left_out(fit, 0)[0].elpd)
     monkeypatch.delitem(sys.modules, "plugin")
     refused(
         bl.FileError,
@@ -106,13 +108,15 @@ def test_the_likelihood_is_one_distribution(skew):
 
 def test_steps_beyond_the_rows_are_drawn_once_and_reach_the_forecast(fit):
     far = bl.grid(params=1e9, tokens=1e14)
-    extended, q = fit.extended(fit.rows(far.rename(columns={"tokens": "D"})))
+    extended, q = fit.extended(
+        fit.design(fit.rows(far.rename(columns={"tokens": "D"})))
+    )
     drawn = {*q} - {*fit.draws.data_vars}
     assert {"step_2", "step_5"} <= drawn
     np.testing.assert_array_equal(fit.latent(far), fit.latent(far))
     fixed = q | {name: 0 * q[name] for name in drawn}
     narrow = extended.loss(
-        extended.amounts(fixed, fit.at), extended.covariates(far), fit.at
+        extended.amounts(fixed, fit.at), Design(extended, far).x, fit.at
     )
     assert (np.log(fit.latent(far)) - np.log(narrow)).std() > 0.005
 

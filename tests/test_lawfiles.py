@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from scipy import stats
 import bayeslaw as bl
 from bayeslaw import FileError, LawError, Prior, fit_huber, load_law, read_table
 from bayeslaw.common.files import models_dir
+from bayeslaw.design.described import point
+from bayeslaw.design.design import Design
 from bayeslaw.laws.lawfiles import parse_law, restored_law, stored_law
 from bayeslaw.laws.priors import override, read_priors
 from bayeslaw.laws.terms import Term
@@ -38,7 +41,7 @@ def test_a_users_law_by_path(tmp_path):
     p = {"E": 1.0, "A": 20.0, "alpha": 0.2, "mu": 0.1, "B": 0.4, "beta": 0.3}
     N, D, P = (DESIGN[c].to_numpy() for c in ("params", "tokens", "ptpp"))
     by_hand = 1 + 20 / (N**0.2 * P**0.1) + 0.4 / (D / 1e9) ** 0.3
-    np.testing.assert_allclose(law.loss(p, law.covariates(DESIGN)), by_hand, rtol=1e-12)
+    np.testing.assert_allclose(law.loss(p, Design(law, DESIGN).x), by_hand, rtol=1e-12)
     MathTextParser("agg").parse(f"${law.latex()}$")
     assert load_law(str(path)) == law
     assert load_law(law) is law
@@ -84,7 +87,7 @@ def test_a_law_declares_covariates():
     N, D, z, X = (frame[c].to_numpy() for c in law.columns)
     by_hand = 1.8 + 400 / N**0.34 + 900 * np.exp(z) / D**0.36 + 0.3 / X**0.4
     np.testing.assert_allclose(
-        law.loss(truth, law.covariates(frame)), by_hand, rtol=1e-12
+        law.loss(truth, Design(law, frame).x), by_hand, rtol=1e-12
     )
     MathTextParser("agg").parse(f"${law.latex()}$")
     assert r"\mathrm{experts}^{\xi}" in law.latex()
@@ -93,7 +96,7 @@ def test_a_law_declares_covariates():
         np.isclose(fitted.parameters[n], truth[n], rtol=0.2)
         for n in ("beta", "rise", "xi")
     )
-    assert fitted.law.point(fitted.at)["dropout"] == pytest.approx(0.2)
+    assert point(fitted.law, fitted.at)["dropout"] == pytest.approx(0.2)
     ahead = bl.grid(params=1e9, tokens=1e10, experts=[1, 640], dropout=[0.4, 0.6])
     located = bl.locate(routed(), ahead, law.about)
     assert located["beyond_experts"].round(6).tolist() == [0, 0, 1, 1]
@@ -123,7 +126,7 @@ def test_a_law_declares_covariates():
 )
 def test_columns_of_declared_covariates_are_checked(change, says):
     law, frame = parse_law(EXPERTS, "experts"), routed().frame
-    for use in (lambda rows: fit_huber(law, bl.from_frame(rows)), law.covariates):
+    for use in (lambda rows: fit_huber(law, bl.from_frame(rows)), partial(Design, law)):
         refused(bl.TableError, says, use, frame.assign(**change))
     with pytest.raises(
         bl.TableError, match=r"column 'dropout' \(for B of experts\) is missing"

@@ -16,6 +16,8 @@ from scipy.optimize import curve_fit
 import bayeslaw as bl
 from bayeslaw import TableError, fit_huber, grid, load_law
 from bayeslaw.common.files import models_dir
+from bayeslaw.design.bases import drawn_bases, of_bases, unknown_bases
+from bayeslaw.design.design import Design
 from bayeslaw.huber.bases import base_table, fit_bases
 from bayeslaw.laws.deviations import CORE, START
 from bayeslaw.laws.law import REPLAY_CLIP
@@ -95,7 +97,7 @@ def test_laws_are_as_recorded(case):
 @pytest.mark.parametrize("name", LAWS)
 def test_gradients_of_curved_laws_are_derivatives(name):
     law = Curvature().apply(load_law(name))
-    x, at = law.covariates(DESIGN), law.reference_point(DESIGN)
+    x, at = Design(law, DESIGN).x, Design(law, DESIGN).at
     p = truth_of(load_law(name).parameters) | dict.fromkeys(
         law.discrepancy_parameters, 0.03
     )
@@ -170,10 +172,10 @@ covariates = st.fixed_dictionaries(
 def test_the_papers_equations_in_both_coordinates(name, p, x, role):
     law = load_law(name)
     law = replace(law, role=role) if law.reads_own else law
-    loss = law.loss(p, law.covariates(grid(**x)))[0]
+    loss = law.loss(p, Design(law, grid(**x)).x)[0]
     assert loss == pytest.approx(by_hand(name, p, **x, role=role), rel=1e-9)
     p = {n: p[n] for n in law.parameters} | ({"lambda_": 0.9 * p["lambda_"]})
-    at = law.reference_point(grid(**x))
+    at = Design(law, grid(**x)).at
     q = law.to_reference(p, at)
     assert tuple(q) == law.coordinates
     assert q["L_ref"] == pytest.approx(law.loss(p, at), rel=1e-12)
@@ -195,7 +197,7 @@ def test_without_adaptation_forgetting_is_the_pretrained_model(p, x):
         + p["A"] / N ** p["alpha"]
         + p["F"] / (N ** p["phi"] * x["ptpp"] ** p["eta"])
     )
-    assert law.loss(p, law.covariates(rows))[0] == pytest.approx(base, rel=1e-5)
+    assert law.loss(p, Design(law, rows).x)[0] == pytest.approx(base, rel=1e-5)
     assert not law.terms[1].power_of("ptpp")  # of tokens seen
     assert Term("F", "slope_F", "-eta*log(P) - phi*log(N)").power_of("ptpp")
 
@@ -210,7 +212,7 @@ def test_the_effective_exponent_has_a_floor_as_in_the_paper():
         "C": 0.0,
         "nu": 0.0,
     }
-    loss = law.loss(p, law.covariates(grid(params=1e9, tokens=d, replay=0.5, ptpp=31)))
+    loss = law.loss(p, Design(law, grid(params=1e9, tokens=d, replay=0.5, ptpp=31)).x)
     np.testing.assert_allclose(loss - p["E"], p["B"] * d**-1e-6, rtol=1e-12)
 
 
@@ -226,11 +228,11 @@ def test_the_role_of_a_table_says_what_the_share_of_its_own_text_is(tmp_path):
         table = bl.from_frame(DESIGN.assign(loss=2.0, role=role))
         law = for_columns(load_law("form1n"), table)
         assert law.role == role
-        x = law.shares(DESIGN["replay"])
+        x = law.shares(DESIGN["replay"].to_numpy())
         np.testing.assert_allclose(x["own"], np.log(own), rtol=1e-9)
         np.testing.assert_allclose(x["mixed"], np.log(own + 0.01), rtol=1e-9)
         np.testing.assert_allclose(x["rest"], np.log(1.01 - own), rtol=1e-9)
-        assert law.reference_point(table)["own"] == np.log(there)
+        assert Design(law, table).at["own"] == np.log(there)
         assert for_columns(load_law("form3"), table).role == ""
     losses = ["start_loss", "base_loss"]
     rows = support.stages().drop(columns="role")
@@ -303,7 +305,7 @@ def test_worth_of_tokens(tokens, unique, replay, rate, falls, unit):
         "unique_tokens": [unique],
     }
     law = replace(load_law("dcpt").taking(Repetition), token_unit=unit)
-    x = law.covariates(pd.DataFrame(row))
+    x = Design(law, pd.DataFrame(row)).x
     found = unit * np.exp(law.effective({"R_D": rate, "R_D_N": falls}, x)["tokens"])[0]
     # Of 20 new tokens per parameter the rate is R_D.
     distinct = min(unique / (1 - replay), tokens)
@@ -350,9 +352,9 @@ def test_columns_by_hand(name):
     hot, best = (p[n] + sum(p.get(f"{n}_{c}", 0) * v for c, v in by.items())
                  for n in ("unannealed", "rate_best"))  # fmt: skip
     off = np.where(np.isnan(rate), 0.0, np.log(rate) - best)
-    wanted = plain.loss(p, plain.covariates(frame.assign(tokens=fewer)))
+    wanted = plain.loss(p, Design(plain, frame.assign(tokens=fewer)).x)
     wanted = wanted * np.exp(hot * (1 - frame["annealed"]) + 0.03 * off**2)
-    x, at = law.covariates(frame), law.reference_point(frame)
+    x, at = Design(law, frame).x, Design(law, frame).at
     assert at["rate"] == pytest.approx(
         np.nanmean(np.log(rate))
     )  # of rows that have one
@@ -361,8 +363,8 @@ def test_columns_by_hand(name):
         assert value == pytest.approx(p[back], rel=1e-9, abs=1e-9)
     np.testing.assert_allclose(law.loss(p, x), wanted, rtol=1e-10)
     np.testing.assert_allclose(law.loss(law.amounts(q, at), x, at), wanted, rtol=1e-10)
-    absent = law.covariates(frame.drop(columns=["unique_tokens", "annealed", "rate"]))
-    wanted = plain.loss(p, plain.covariates(frame))
+    absent = Design(law, frame.drop(columns=["unique_tokens", "annealed", "rate"])).x
+    wanted = plain.loss(p, Design(plain, frame).x)
     np.testing.assert_allclose(law.loss(p, absent), wanted, rtol=1e-12)
     np.testing.assert_allclose(
         law.loss(law.amounts(q, at), absent, at), wanted, rtol=1e-10
@@ -407,7 +409,7 @@ def test_fewer_epochs_than_were_fitted_are_none_beyond():
 def test_at_its_bound_of_zero_only_the_first_epoch_counts():
     law = load_law("chinchilla").taking(Repetition)
     rows = grid(params=1e9, tokens=[1e9, 4e9]).assign(unique_tokens=2e9)
-    p, x = CHINCHILLA | {"R_D": 0.0, "R_D_N": 0.0}, law.covariates(rows)
+    p, x = CHINCHILLA | {"R_D": 0.0, "R_D_N": 0.0}, Design(law, rows).x
     first = load_law("chinchilla").covariates(rows.assign(tokens=[1e9, 2e9]))
     np.testing.assert_allclose(
         law.loss(p, x), load_law("chinchilla").loss(p, first), rtol=1e-10
@@ -594,12 +596,12 @@ def test_transfer_by_hand(role):
     # The loss of the base rises at once where a part of the text is of the other domain.
     start = rows["start_loss"].to_numpy() * np.exp(p.get("c", 0.0) * (1 - s))
     loss = core * ((s + 0.01) / 0.26) ** -p["gamma"] * (1 - g) + start * g
-    np.testing.assert_allclose(law.loss(p, law.covariates(rows)), loss, rtol=1e-10)
+    np.testing.assert_allclose(law.loss(p, Design(law, rows).x), loss, rtol=1e-10)
     np.testing.assert_allclose(
-        law.loss(p, law.covariates(rows.assign(tokens=1e-6))), start, 1e-9
+        law.loss(p, Design(law, rows.assign(tokens=1e-6)).x), start, 1e-9
     )
     # The floor is what remains where terms and start loss have vanished: by base and replay.
-    x = law.covariates(rows.assign(params=1e60, tokens=1e200, ptpp=1e10))
+    x = Design(law, rows.assign(params=1e60, tokens=1e200, ptpp=1e10)).x
     np.testing.assert_allclose(law.floor(p, x), law.loss(p, x), rtol=1e-9)
     assert np.ptp(law.floor(p, x)) > 0.01
     spread = replace(law.step(Departure).bases, spread=((1.0, 0.0), (0.0, 1.0)))
@@ -613,7 +615,7 @@ def test_shares_of_start_and_core_are_derivatives_by_their_logs(role):
     law = FromBase().apply(transfer(role).taking(Offset))
     rows = exact_transfer(role).frame
     rows = rows.assign(annealed=np.arange(len(rows)) % 2)
-    x, at = law.covariates(rows), law.reference_point(rows)
+    x, at = Design(law, rows).x, Design(law, rows).at
     p = RISING if role == "source" else TRANSFER
     p = p | dict.fromkeys(law.step(Offset).parameters, 0.01)
     p = law.amounts(
@@ -639,7 +641,7 @@ def test_products_without_the_share_vanish_where_the_loss_is_the_bases():
     rows = exact_transfer("source").frame.drop_duplicates("base").assign(tokens=1e-6)
     for kind, vanish in ((FromBase(), True), (Adaptation(), False)):
         law = kind.apply(transfer("source"))
-        x, at = law.covariates(rows), law.reference_point(exact_transfer("source"))
+        x, at = Design(law, rows).x, Design(law, exact_transfer("source")).at
         p = RISING | dict.fromkeys(law.discrepancy_parameters, 0.0)
         p = law.amounts(law.to_reference(p, at), at)
         for name in ("poly_NN", "poly_NP", "poly_PP", "poly_ND", "poly_PD"):
@@ -707,19 +709,21 @@ def test_which_bases_are_known():
     """By their label; without one a row has the only base of its size and budget."""
     bases = transfer().step(Departure).bases
     unlabelled = grid(params=1.6e9, ptpp=[279, 500])
-    assert bases.unknown(unlabelled.assign(base=["new", "base 3"])).tolist() == [
+    assert unknown_bases(bases, unlabelled.assign(base=["new", "base 3"])).tolist() == [
         True,
         False,
     ]
-    assert bases.unknown(unlabelled).tolist() == [False, True]
+    assert unknown_bases(bases, unlabelled).tolist() == [False, True]
     known = exact_transfer().frame.query("params == 1.6e9 and ptpp == 279").iloc[0]
-    assert np.exp(bases.logs(unlabelled)[0][0]) == pytest.approx(known["start_loss"])
+    assert np.exp(bases.logs(of_bases(bases, unlabelled))[0][0]) == pytest.approx(
+        known["start_loss"]
+    )
     # What a row says itself counts first, beside a label and without.
     own = unlabelled[:1].assign(start_loss=9.0)
     for rows in (own, own.assign(base="base 3")):
-        assert np.exp(bases.logs(rows)[0][0]) == pytest.approx(9.0)
+        assert np.exp(bases.logs(of_bases(bases, rows))[0][0]) == pytest.approx(9.0)
     twice = {**bases.known, "another": bases.known["base 24"]}
-    assert replace(bases, known=twice).unknown(unlabelled).all()
+    assert unknown_bases(replace(bases, known=twice), unlabelled).all()
     # Labels that are numbers, beside a missing one, which turns the column into floats.
     numbered = exact_transfer().frame.assign(
         base=exact_transfer().frame["base"].str[5:].astype(int)
@@ -730,10 +734,12 @@ def test_which_bases_are_known():
     ahead = grid(params=[1.6e9, 3.2e9], ptpp=[279, 500]).assign(
         base=[7, None, None, None]
     )
-    assert bases.unknown(ahead).tolist() == [False, True, True, True]
+    assert unknown_bases(bases, ahead).tolist() == [False, True, True, True]
     known = numbered.query("base == 7").iloc[0]
-    assert np.exp(bases.logs(ahead)[0][0]) == pytest.approx(known["start_loss"])
-    drawn = bases.draws(pd.concat([ahead, ahead], ignore_index=True), 5, [0])
+    assert np.exp(bases.logs(of_bases(bases, ahead))[0][0]) == pytest.approx(
+        known["start_loss"]
+    )
+    drawn = drawn_bases(bases, pd.concat([ahead, ahead], ignore_index=True), 5, [0])
     assert len(np.unique(drawn[0].round(12), axis=1).T) == 4
     np.testing.assert_array_equal(
         drawn[..., :4], drawn[..., 4:]
@@ -760,7 +766,11 @@ def test_errors_and_spread_of_ten_bases_are_those_of_least_squares():
 
     start, residuals = [np.log(1.5), np.log(90), 0.3, np.log(300), 0.33], {}
     new = grid(params=3e10, ptpp=[15, 60])
-    slopes = log_slopes(bases.law, bases.parameters["base_loss"], total_tokens(new))
+    slopes = log_slopes(
+        bases.law,
+        bases.parameters["base_loss"],
+        total_tokens(new["params"].to_numpy(), new["ptpp"].to_numpy()),
+    )
     for column, measured in logs.items():
         best, errors = curve_fit(log_loss, n, measured, start, xtol=1e-12, ftol=1e-12)
         residuals[column] = measured - log_loss(n, *best)
@@ -777,16 +787,17 @@ def test_losses_of_new_bases_are_drawn_with_the_errors_of_their_law():
     bases = transfer().step(Departure).bases
     ahead = grid(params=3.2e9, ptpp=279, replay=[0.1, 0.5]).assign(base="new")
     drawn, beside = (
-        bases.draws(ahead.assign(base=b), 4000, [0]) for b in ("new", ["other", "new"])
+        drawn_bases(bases, ahead.assign(base=b), 4000, [0])
+        for b in ("new", ["other", "new"])
     )
     np.testing.assert_array_equal(drawn[..., 0], drawn[..., 1])
     np.testing.assert_array_equal(beside[..., 1], drawn[..., 1])
     assert (beside[..., 0] != drawn[..., 0]).all()
-    deviation = bases.logs(ahead, drawn)[1][:, 0]
+    deviation = bases.logs(of_bases(bases, ahead), drawn)[1][:, 0]
     assert deviation.std() == pytest.approx(0.01, rel=0.5)
-    drawn = replace(bases, spread=((0.0, 0.0), (0.0, 0.0))).draws(ahead, 4000, [0])[
-        ..., 0
-    ]
+    drawn = drawn_bases(
+        replace(bases, spread=((0.0, 0.0), (0.0, 0.0))), ahead, 4000, [0]
+    )[..., 0]
     x = {"params": np.log(3.2e9), "tokens": np.log(3.2e9 * 279)}
     for own, column in zip(drawn, ("start_loss", "base_loss"), strict=True):
         p, slopes = bases.parameters[column], []

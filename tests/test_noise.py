@@ -15,6 +15,7 @@ from scipy import integrate, stats
 
 import bayeslaw as bl
 from bayeslaw import FitError, LawError, TableError, TableWarning, from_frame, grid
+from bayeslaw.design.design import Design
 from bayeslaw.inference.fitting import refit
 from bayeslaw.inference.residuals import (
     covariance,
@@ -139,7 +140,7 @@ def correlated(seed=0):
     errors = np.exp(chance @ rng.standard_normal(len(frame)))
     table = from_frame(frame.assign(loss=frame["loss"] * errors))
     spec = make_spec("chinchilla", likelihood="normal", errors="run")
-    at = spec.law.reference_point(table.frame)
+    at = Design(spec.law, table.frame).at
     truth = spec.law.to_reference(CHINCHILLA, at) | {"sigma": SIGMA, "ell": ELL}
     draws = {
         name: (("chain", "draw"), value * np.exp(0.01 * rng.standard_normal((4, 250))))
@@ -447,5 +448,7 @@ def test_fitted_groups_keep_their_effect_and_new_ones_are_drawn():
         (fit.draws["tau_size"] ** 2).mean().item() ** 0.5, rel=0.2
     )
     np.testing.assert_allclose(
-        fit.latent(sizes), fit.law_loss(fit.rows(sizes)) * np.exp(latent), rtol=1e-12
+        fit.latent(sizes),
+        fit.law_loss(fit.design(fit.rows(sizes))) * np.exp(latent),
+        rtol=1e-12,
     )

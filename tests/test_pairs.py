@@ -83,7 +83,7 @@ def plain() -> Case:
     return Case(next(fits), AHEAD, next(fits), AHEAD.assign(**neutral))
 
 
-for _name in ("trend", "skewed", "floor_in_nats", "curvature"):
+for _name in ("skewed", "floor_in_nats", "curvature"):
     OPTIONS[_name] = cache(partial(lambda name: Case(MADE(name), AHEAD), _name))
 
 
@@ -306,16 +306,6 @@ def score(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
 
 
 @consumer
-def loo(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
-    found = bl.loo(fit).elpd_i.values
-    per_row = found / (len(fit.table) / len(found))
-    assert (
-        per_row.min() > np.median(per_row) - 8
-    )  # nats; a row without its effect loses a hundred
-    return found
-
-
-@consumer
 def check(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
     """Of rows with losses, so that none of the training rows are held out instead."""
     brief = partial(refit, draws=20, tune=30, chains=1, target_accept=0.8)
@@ -403,14 +393,10 @@ SAYS = {
         "declared",
         "plan",
     ): "a plan does not know dropout, experts; fit the rows of one value",
-    **{
-        (pool, use): "not a pool; take a member"
-        for pool in ("pool", "one_base")
-        for use in ("loo", "derive")
-    },
+    **{(pool, "derive"): "not a pool; take a member" for pool in ("pool", "one_base")},
     **{
         ("point", use): "needs a posterior, which bayeslaw.fit gives, not a PointFit"
-        for use in ("loo", "check", "derive", "anchors")
+        for use in ("check", "derive", "anchors")
     },
 }
 """Of combinations that are not supported, what the error says."""
@@ -582,10 +568,9 @@ def members(fit: Any) -> list[bl.Posterior]:
     return [*fit.members.values()] if isinstance(fit, bl.Pool) else [fit]
 
 
-NEED_LOSSES = ("loo", "check", "datatree")
+NEED_LOSSES = ("check", "datatree")
 BARE = (
     "plain",
-    "trend",
     "groups",
     "drawn",
     "columns",
@@ -599,7 +584,7 @@ BARE = (
 @pytest.mark.parametrize(
     ("name", "use"),
     [
-        cell if cell[1] in ("forecast", "loo") else slow(*cell)
+        cell if cell[1] == "forecast" else slow(*cell)
         for cell in product(BARE, CONSUMERS)
     ],
 )

@@ -391,7 +391,7 @@ def test_papers_plan_from_the_true_laws_in_any_unit_of_tokens(unit):
     assert found.deterministic.atpp == pytest.approx(found.atpp, rel=1e-3)
     # The paper's closed form of the threshold.
     rest = p["E"] + p["A"] / 8.1e9 ** p["alpha"] + p["F"] / 279 ** p["eta"]
-    rest += p["C"] / (0.9 + law.epsilon) ** p["gamma"]
+    rest += p["C"] / (0.9 + 1e-5) ** p["gamma"]
     tokens = own * (p["B"] * 0.9 ** p["nu"] / (1.8 - rest)) ** (1 / beta)
     loose = LIMITS | {"max_forgetting": 0.9, "replay": [0.9], "baseline": BASE}
     found = plan(**accepted(target=target, source=source), **loose)

@@ -14,6 +14,7 @@ from scipy.optimize import least_squares
 from scipy.special import huber
 
 import bayeslaw as bl
+from bayeslaw.design.design import Design
 from bayeslaw.huber.descent import Objective, bounded_steps
 from bayeslaw.huber.doubts import _of_columns, examine
 from bayeslaw.model.training import for_table
@@ -58,7 +59,7 @@ def test_noiseless_losses_and_parameters_are_recovered(name):
     )
     own = for_table(bl.load_law(law), table)
     for rows in (table.frame, unseen) if law != "transfer" else (table.frame,):
-        wanted = own.loss(truth, own.covariates(rows))
+        wanted = own.loss(truth, Design(own, rows).x)
         np.testing.assert_allclose(point.predict(rows), wanted, rtol=2e-5)
     for parameter, value in truth.items():
         if law not in ("form2", "form3", "transfer") or parameter in ("alpha", "k"):
@@ -251,14 +252,14 @@ def test_two_stages_leave_one_direction_of_the_gate_free():
     assert spread[:2].max() < 1e-4
     assert spread[2] > 0.005
     for p in fit.solutions:
-        r = np.log(law.loss(p, law.covariates(table)) / table.loss)
+        r = np.log(law.loss(p, Design(law, table).x) / table.loss)
         assert huber(0.02, r).mean() == pytest.approx(fit.objective, rel=1.1e-5)
     inside, beyond = fit.forecast(table), fit.forecast(DESIGN.query("ptpp == 279"))
     assert inside["unique"].all()
     assert not beyond["unique"].any()
     assert (np.log(beyond["highest"] / beyond["lowest"]) > 0.005).any()
     row = beyond.iloc[[7]]
-    by_hand = [law.loss(p, law.covariates(row)).item() for p in fit.solutions]
+    by_hand = [law.loss(p, Design(law, row).x).item() for p in fit.solutions]
     wanted = [by_hand[0], min(by_hand), max(by_hand)]
     found = row[["prediction", "lowest", "highest"]].to_numpy(float)[0]
     np.testing.assert_allclose(found, wanted, rtol=1e-12)

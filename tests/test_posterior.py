@@ -29,6 +29,7 @@ from bayeslaw import (
     load,
 )
 from bayeslaw.common.shown import Shown
+from bayeslaw.design.design import Design
 from bayeslaw.inference import fitted
 from bayeslaw.inference.convergence import Convergence, diagnose
 from bayeslaw.inference.pools import load_posterior
@@ -151,7 +152,7 @@ def test_latent_is_the_law_and_predictive_adds_its_noise(posterior):
     paper = {
         str(n): v.values.reshape(-1, 1) for n, v in posterior.paper.data_vars.items()
     }
-    loss = posterior.law.loss(paper, posterior.law.covariates(small().frame))
+    loss = posterior.law.loss(paper, Design(posterior.law, small().frame).x)
     np.testing.assert_allclose(loss, latent.samples, rtol=1e-10)
     q, noise = posterior.values(), np.log(noisy.samples / latent.samples)
     scaled = noise / q["sigma"]
@@ -182,7 +183,7 @@ def test_noise_is_independent_from_row_to_row_and_of_its_seed(posterior):
 
 
 def test_steps_beyond_the_rows_are_of_the_losses_and_change_none_within():
-    fit = saved("trend")
+    fit = saved("walk")
     far = grid(params=[1e7, 3e10], tokens=[1e7, 1e14])
     rows = pd.concat([small().frame[["params", "tokens"]], far], ignore_index=True)
     np.testing.assert_allclose(

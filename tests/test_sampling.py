@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 import bayeslaw as bl
 from bayeslaw import fit
 from bayeslaw.common.files import models_dir
+from bayeslaw.design.design import Design
 from bayeslaw.inference import sampling
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.sampling import LAST, needed_draws
@@ -55,7 +56,7 @@ def recovered(name, seed, noise=0.003):
     posterior = fit(law, table, likelihood="normal", discrepancy="none", seed=seed)
     assert posterior.convergence.ok, posterior.convergence
     low, high = np.quantile(posterior.latent(table), [0.05, 0.95], axis=0)
-    latent = law.loss(truth, law.covariates(table.frame))
+    latent = law.loss(truth, Design(law, table.frame).x)
     q = law.to_reference(truth, posterior.at) | {"sigma": noise}
     names = ("L_ref", "slope_N", "slope_D", "sigma")
     ends = [np.quantile(posterior.draws[name].values, [0.05, 0.95]) for name in names]

@@ -6,8 +6,10 @@ import pytest
 from scipy import stats
 
 import bayeslaw as bl
+from bayeslaw.design.design import Design
 from bayeslaw.inference import residuals
 from bayeslaw.laws.priors import NOISE
+from benchmarks.sbc import calibrate
 from tests.support import CHINCHILLA, object_mode, on_bound, refused, truth_of
 
 WORLD = bl.paper_world()
@@ -82,7 +84,7 @@ def test_french_errors_rank_as_in_the_paper():
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_the_truth_lies_in_the_central_95_percent_of_the_priors(domain):
     law, truth = WORLD.laws[domain], WORLD.truth[domain]
-    at = law.reference_point(WORLD.design().query("ptpp <= 31"))
+    at = Design(law, WORLD.design().query("ptpp <= 31")).at
     local = law.to_reference(truth, at) | {"sigma": WORLD.sigma[domain]}
     local["floor"] = truth["E"] / local["L_ref"]
     frozen = {
@@ -169,13 +171,13 @@ PLAIN |= {"effects": "none", "errors": "independent"}
 def test_the_same_seed_gives_the_same_ranks_and_posteriors_without_r_hat_are_left_out():
     few = PLAIN | {"simulations": 2}
     one, two, other = (
-        bl.calibrate("chinchilla", **few, seed=seed).ranks for seed in (0, 0, 1)
+        calibrate("chinchilla", **few, seed=seed).ranks for seed in (0, 0, 1)
     )
     assert one.equals(two)
     assert (one.nunique() == 2).all()  # each simulation has its own
     assert not np.isin(one, other).any()
     for law in ("chinchilla", "mixture"):
-        found = bl.calibrate(law, **few | {"chains": 1, "draws": 20})
+        found = calibrate(law, **few | {"chains": 1, "draws": 20})
         assert (found.failed, len(found.ranks)) == (2, 0)
 
 
@@ -195,7 +197,7 @@ def test_a_simulated_table_has_a_role():
     stated = bl.simulate("mixture", truth, design.assign(role="source"))
     pd.testing.assert_frame_equal(stated.frame, source.frame, check_like=True)
     for call in (
-        bl.calibrate,
+        calibrate,
         lambda law, **how: bl.simulate(law, truth, design, **how),
     ):
         with pytest.raises(
@@ -206,7 +208,7 @@ def test_a_simulated_table_has_a_role():
 
 def envelope(law="chinchilla", simulations=40, **settings):
     """Wider than 95 %, for about ten quantities at once: one sound run in 100 fails."""
-    found = bl.calibrate(law, simulations=simulations, **PLAIN | settings)
+    found = calibrate(law, simulations=simulations, **PLAIN | settings)
     assert found.failed <= simulations / 10
     return found.envelope(level=0.999)
 

@@ -23,11 +23,11 @@ from bayeslaw.checks.findings import (
     judge_extrapolation,
     prior_of,
 )
+from bayeslaw.checks.left_out import left_out
 from bayeslaw.common.arrays import Bools, Ints
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count, listed
 from bayeslaw.common.progress import step
-from bayeslaw.evaluate.left_out import left_out
 from bayeslaw.huber.doubts import huber_losses
 from bayeslaw.inference.fitting import refit
 from bayeslaw.inference.forecast import Forecast

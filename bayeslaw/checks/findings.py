@@ -245,7 +245,7 @@ def directions(
     # by complex steps: exact to rounding. Steps of walks are integrated out like random effects.
     # Their scale is left out: rows know it by the spread of the steps, not by a slope of the loss.
     prior = prior or prior_of(fit)
-    law, x = fit.law_with_knots, fit.law.covariates(fit.table)
+    law, x = fit.law_with_knots, fit.fitted.x
     scales = {walk.scale for walk in law.walks}
     names = tuple(name for name in law.coordinates if name not in scales)
     q = {
@@ -434,7 +434,7 @@ def _effect_on_forecast(
 def _walked(fit: Posterior, prior: Mapping[str, Floats]) -> dict[str, float]:
     """Largest deviation of a fitted row by each walk, in standard deviations of its prior."""
     law, q = fit.law_with_knots, fit.values() | fit.steps()
-    x, far = law.of_deviations(law.covariates(fit.table)), {}
+    x, far = law.of_deviations(fit.fitted.x), {}
     for walk in law.walks:
         scale = float(np.sqrt((prior[walk.scale] ** 2).mean()))
         expected = scale * walk.sd * np.sqrt((walk.columns(x, fit.at) ** 2).sum(0))

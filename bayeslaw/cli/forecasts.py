@@ -328,7 +328,7 @@ def backtest(
     ),
     cuts: Numbers = as_in("backtest.cuts", metavar="VALUE,..."),
     rivals: Laws = option(
-        "Other models: laws, or none, curvature, walk, trend, adaptation, from_base.",
+        "Other models: laws, or none, curvature, walk, adaptation, from_base.",
         metavar="NAME,...",
     ),
     jobs: int = as_in("backtest.jobs", default=1, min=1),

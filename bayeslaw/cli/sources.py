@@ -77,11 +77,12 @@ def checked(
     rows: "bl.LossTable", laws: "Sequence[bl.Law]", fitted: "bl.LossTable", need: Need
 ) -> "bl.LossTable":
     """The rows, with what the laws hold; `TableError` if they cannot forecast or score them."""
+    from bayeslaw.design.design import Design, with_held
     from bayeslaw.tables.comparison import check_rows
     from bayeslaw.tables.verdict import judge
 
     for law in laws:
-        law.covariates(rows)
+        _ = Design(law, rows).x  # raises for rows with tokens = 0
         check_rows(rows.frame, rows.name, fitted.frame)
         if need == "measured" and "loss" not in rows.frame:
             raise TableError(
@@ -92,7 +93,7 @@ def checked(
         columns = {name: row for law in laws for name, row in law.about.items()}
         judge(fitted, rows, columns).require(rows.name)
     for law in laws:
-        rows = replace(rows, frame=law.at_held(rows.frame, rows.name))
+        rows = replace(rows, frame=with_held(law, rows.frame, rows.name))
     return rows
 
 
@@ -107,7 +108,7 @@ def required(law: str | None, table: "bl.LossTable") -> str:
 
     if law is None:
         raise BayeslawError(
-            f"say which law to fit: --law NAME. {able_laws(table.frame)}"
+            f"say which law to fit: --law NAME. {able_laws({*table.frame})}"
         )
     if member_laws(law) is None:
         for_columns(load_law(law), table)

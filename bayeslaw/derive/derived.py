@@ -334,11 +334,10 @@ def local_exponents(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
     >>> bl.derive.local_exponents(fit, rows).to_frame()  # doctest: +SKIP
     """
     frame = _asked(posterior, rows)
-    law, q = posterior.extended(Rows(frame))
-    x, at = (
-        posterior.covariates(Rows(frame)),
-        posterior.at,
-    )  # losses of new bases are drawn
+    design = posterior.design(Rows(frame))
+    law, q = posterior.extended(design)
+    at = posterior.at
+    x = posterior.covariates(design)  # losses of new bases are drawn
     p = law.amounts(q, at)
 
     def logs(x: Values) -> dict[str, Floats]:
@@ -418,7 +417,7 @@ def best_rate(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
         )
     values = np.exp(
         tuning.best(
-            law.amounts(posterior.values(), at), law.covariates(Rows(frame)), at
+            law.amounts(posterior.values(), at), posterior.design(Rows(frame)).x, at
         )
     )
     fitted = posterior.table.frame["rate"]

@@ -281,7 +281,7 @@ def _at_rows(
     used = {c for fit in fits.values() for c in fit.columns}
     columns = [c for c in dict.fromkeys((*COVARIATES, *sorted(used))) if c in used]
     pairs = zip(fits.values(), index, strict=True)
-    losses = np.stack([fit.law_loss(rows)[draws] for fit, draws in pairs])
+    losses = np.stack([fit.law_loss(fit.design(rows))[draws] for fit, draws in pairs])
     verdicts = {name: verdict_on(fit, rows.frame) for name, fit in fits.items()}
     return Recipes(_labelled(losses, fits), rows.frame[columns], verdicts=verdicts)
 

@@ -19,6 +19,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, TableError, unknown
 from bayeslaw.common.files import results
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
+from bayeslaw.design.design import law_for, with_held
 from bayeslaw.evaluate.scores import crps
 from bayeslaw.inference.fitting import fit, fit_pool, specify
 from bayeslaw.inference.forecast import BAND_LEVELS
@@ -332,9 +333,8 @@ def _check_settings(
 def check_cut(table: LossTable, before: pd.Series, laws: Sequence[Law]) -> None:
     """Raise `TableError` if a law fitted to the rows before a cut holds what varies later."""
     for law in laws:
-        law.for_rows(table.frame[before], table.name).at_held(
-            table.frame[~before], table.name
-        )
+        fitted = law_for(law, table.frame[before], table.name)
+        with_held(fitted, table.frame[~before], table.name)
 
 
 def choose_cuts(

@@ -24,6 +24,7 @@ from bayeslaw.common.errors import (
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.progress import each
 from bayeslaw.common.shown import Block, Format, Note, Shown, Table
+from bayeslaw.design.design import law_for, with_held
 from bayeslaw.huber.descent import Bounds
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.fitting import fit
@@ -300,7 +301,7 @@ def compare(
         if any(law.name == ORACLE for law in chosen):
             jobs.append((load_law(ORACLE), evaluated, evaluated, f"{ORACLE} (oracle)"))
         for law, used, rest, _ in jobs:  # before the first fit
-            law.for_rows(used.frame, used.name).at_held(rest.frame, rest.name)
+            with_held(law_for(law, used.frame, used.name), rest.frame, rest.name)
         for law, used, rest, label in each(
             jobs, "comparing laws", settings.get("progress")
         ):

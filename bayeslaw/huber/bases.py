@@ -50,7 +50,10 @@ def fit_bases(bases: pd.DataFrame, name: str) -> Bases:
     free = max(len(bases) - len(chinchilla.parameters), 1)
     parameters, errors, residuals = {}, {}, []
     for column in BASE_LOSSES:
-        frame = total_tokens(bases).assign(
+        pretraining = total_tokens(
+            bases["params"].to_numpy(float), bases["ptpp"].to_numpy(float)
+        )
+        frame = pd.DataFrame(pretraining).assign(
             loss=bases[column], run=np.arange(len(bases))
         )
         rows = from_frame(frame, f"bases of {name}", loss_unit="nats")
@@ -58,7 +61,7 @@ def fit_bases(bases: pd.DataFrame, name: str) -> Bases:
         best = minimum(objective)
         parameters[column] = objective.paper(best)
         residuals.append(-objective.residuals(best[None])[0])
-        slopes = log_slopes(chinchilla, parameters[column], frame)
+        slopes = log_slopes(chinchilla, parameters[column], pretraining)
         variance = (residuals[-1] ** 2).sum() / free
         errors[column] = _rows(
             variance * np.linalg.pinv(slopes @ slopes.T, hermitian=True)

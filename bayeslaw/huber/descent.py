@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import huber
 
 from bayeslaw.common.arrays import Bools, Floats
+from bayeslaw.design.design import Design
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.steps import Coupling
 from bayeslaw.tables.table import LossTable
@@ -68,8 +69,8 @@ class Objective:
         self, law: Law, table: LossTable, delta: float, bounds: Bounds = "prior"
     ) -> None:
         self.law, self.table, self.delta, self.bounds = law, table, delta, bounds
-        self.x = law.covariates(table)
-        self.at = law.reference_point(table)
+        design = Design(law, table)
+        self.x, self.at = dict(design.x), design.at
         self.log_scale = float(np.log(table.loss).mean())
         self.observed: Floats = np.log(table.loss) - self.log_scale
         if "start" in self.x:

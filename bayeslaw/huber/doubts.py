@@ -10,6 +10,7 @@ from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, TableError, TableWarning, argument
 from bayeslaw.common.formatting import count
+from bayeslaw.design.design import Design
 from bayeslaw.huber.descent import LEAST_COUPLED, Objective, minimum
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.table import LossTable, is_synthetic, subset
@@ -171,7 +172,7 @@ def _far_out(law: Law, table: LossTable, far: Bools) -> tuple[Bools, Floats]:
     """
     for _ in range(ROUNDS):
         others = Objective(law, subset(table, ~far), DELTA)
-        loss = law.loss(others.paper(minimum(others)), law.covariates(table))
+        loss = law.loss(others.paper(minimum(others)), Design(law, table).x)
         residuals = np.asarray(np.log(table.loss) - np.log(loss))
         now = np.abs(_standardised(residuals, len(others.names), ~far)) > FAR
         if (now == far).all() or now.mean() > MOST_FAR:

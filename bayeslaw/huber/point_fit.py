@@ -10,7 +10,9 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.formatting import count, digits
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
-from bayeslaw.laws.fits import BaseFit
+from bayeslaw.design.described import described, units
+from bayeslaw.design.design import Design
+from bayeslaw.design.fits import BaseFit
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.steps import RATE_COLUMN, UNIQUE
 from bayeslaw.tables.table import LossTable, Rows, is_synthetic
@@ -98,7 +100,7 @@ class PointFit(Showing, BaseFit):
 
     def losses(self, rows: Rows | pd.DataFrame, draws: Ints | None = None) -> Floats:
         """Loss per row, nats per token, shape (1, rows): that of the only draw."""
-        x = self.law.covariates(self._valid(rows))
+        x = Design(self.law, self._valid(rows)).x
         losses = np.atleast_2d(self.law.loss(self.parameters, x))
         return losses if draws is None else losses[draws]
 
@@ -110,7 +112,7 @@ class PointFit(Showing, BaseFit):
         array, shape (2, rows)
             Both are `predict` if the fit has no other solutions.
         """
-        x = self.law.covariates(self.rows(table))
+        x = Design(self.law, self.rows(table)).x
         losses = np.array([self.law.loss(p, x) for p in self._known])
         return np.array([losses.min(0), losses.max(0)])
 
@@ -180,7 +182,7 @@ class PointFit(Showing, BaseFit):
 
     def heading(self) -> Shown:
         """The law, its training rows and the optimum, without the parameters."""
-        shown = self.law.described(self.table, self.at)
+        shown = described(self.law, self.table, self.at)
         agreeing = round(self.agreeing * self.polished)
         words = f"mean Huber loss {self.objective:.6g} (delta {self.delta:g}); "
         words += f"{agreeing} of {self.polished} starts agree"
@@ -188,7 +190,7 @@ class PointFit(Showing, BaseFit):
             words += (
                 f"; bounds of the {'priors' if self.bounds == 'prior' else self.bounds}"
             )
-        blocks: list[Block] = [*shown.blocks, words, self.law.units(self.at)]
+        blocks: list[Block] = [*shown.blocks, words, units(self.law, self.at)]
         if self.at_bounds:
             hit = ", ".join(f"{n} = {v:g}" for n, v in self.at_bounds.items())
             blocks.append(

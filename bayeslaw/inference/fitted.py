@@ -12,8 +12,10 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import NotConverged, accept
+from bayeslaw.design.bases import drawn_bases, unknown_bases
+from bayeslaw.design.design import Design
+from bayeslaw.design.fits import BaseFit
 from bayeslaw.inference.convergence import Convergence
-from bayeslaw.laws.fits import BaseFit
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.steps import Departure
 from bayeslaw.model import effects
@@ -114,34 +116,47 @@ class FittedLaw(BaseFit):
         The law's loss, times the exponential of the random effect of the row's size, if fitted.
         With `draws` only these are evaluated, in their order. A frame is checked as by `rows`.
         """
-        rows = self._valid(rows)
+        design = self.design(self._valid(rows))
+        loss = self.law_loss(design, draws)
         # Sizes alone: the effects of a base and a run belong to a measurement.
-        frame = self.law.at_held(rows.frame)
-        loss = self.law_loss(rows, draws)
         if any(effects.level(name).latent for name in self.spec.effects):
-            of_sizes = effects.latent_effects(self.draws, self.spec.effects, frame)
+            of_sizes = effects.latent_effects(
+                self.draws, self.spec.effects, design.frame
+            )
             kept = slice(None) if draws is None else draws
             loss *= np.exp(of_sizes[kept])
         return loss
 
-    def law_loss(self, rows: Rows, draws: Ints | None = None) -> Floats:
+    def design(self, rows: Rows) -> Design:
+        """The law with some valid rows, at the reference point of the fit."""
+        return Design(self.law, rows, at=self.at)
+
+    @cached_property
+    def fitted(self) -> Design:
+        """The law with the training rows."""
+        return self.design(self.table)
+
+    @property
+    def law_with_knots(self) -> Law:
+        """The law with knots of its random walks that cover the training rows."""
+        return self.fitted.law_with_knots
+
+    def law_loss(self, design: Design, draws: Ints | None = None) -> Floats:
         """The law's loss per draw and row, without random effects, shape (draws, rows)."""
         kept = slice(None) if draws is None else draws
-        law, q = self.extended(rows)
+        law, q = self.extended(design)
         q = {name: values[kept] for name, values in q.items()}
-        # Of rows that are alike in a covariate, what depends on it alone is computed once.
-        x = {
-            name: values[..., :1] if (values == values[..., :1]).all() else values
-            for name, values in self.covariates(rows).items()
-        }
-        # Those of bases that are not known have a value for each draw.
-        x = {
-            name: values[kept] if values.ndim > 1 else values
-            for name, values in x.items()
-        }
-        losses = np.empty((self.count if draws is None else len(draws), len(rows)))
+        x = {}
+        for name, values in self.covariates(design).items():
+            # Of rows that are alike in a covariate, what depends on it alone is computed once.
+            alike = bool((values == values[..., :1]).all())
+            x[name] = values[..., :1] if alike else values
+            # Those of bases that are not known have a value for each draw.
+            if values.ndim > 1:
+                x[name] = x[name][kept]
+        losses = np.empty((self.count if draws is None else len(draws), len(design)))
         # Some draws at a time, since a law has a dozen arrays of the size of the losses at once.
-        size = max(1, VALUES_AT_ONCE // max(1, len(rows)))
+        size = max(1, VALUES_AT_ONCE // max(1, len(design)))
         for start in range(0, len(losses), size):
             some = slice(start, start + size)
             of_draws = {name: values[some] for name, values in q.items()}
@@ -149,29 +164,26 @@ class FittedLaw(BaseFit):
             losses[some] = law.loss(law.amounts(of_draws, self.at), at_rows, self.at)
         return losses
 
-    def extended(self, rows: Rows) -> tuple[Law, dict[str, Floats]]:
+    def extended(self, design: Design) -> tuple[Law, dict[str, Floats]]:
         """The law and its `values`, with discrepancy parameters that only some rows need."""
         q = self.values() | self.steps()
         return self.spec.discrepancy.extend(
-            self.law_with_knots, q, self.at, rows, self.extension_seed
+            self.law_with_knots, q, self.at, design.x, self.extension_seed
         )
 
-    def covariates(self, rows: Rows) -> dict[str, Floats]:
-        """The law's covariates of some rows, shape (rows,) or (draws, rows)."""
-        x, departure = self.law.covariates(rows), self.law.step(Departure)
+    def covariates(self, design: Design) -> dict[str, Floats]:
+        """The covariates of some rows, with losses of new bases: (rows,) or (draws, rows)."""
+        departure = self.law.step(Departure)
         bases = departure.bases if departure else None
-        frame = self.law.at_held(rows.frame)
-        if bases is None or not (unknown := bases.unknown(frame)).any():
-            return x
+        if bases is None:
+            return design.x
+        unknown = unknown_bases(bases, design.frame)
+        if not unknown.any():
+            return design.x
         # Losses of bases that are not known are drawn from the laws of bases, the same every time.
-        drawn = bases.draws(frame, self.count, [self.extension_seed])
-        x["start"], x["deviation"] = bases.logs(frame, np.where(unknown, drawn, 0.0))
-        return x
-
-    @cached_property
-    def law_with_knots(self) -> Law:
-        """The law with knots of its random walks that cover the training rows."""
-        return self.law.over(self.law.covariates(self.table), self.at)
+        drawn = drawn_bases(bases, design.frame, self.count, [self.extension_seed])
+        start, deviation = bases.logs(design.columns, np.where(unknown, drawn, 0.0))
+        return {**design.x, "start": start, "deviation": deviation}
 
     @property
     def extension_seed(self) -> int:

@@ -36,14 +36,14 @@ from bayeslaw.inference.sampling import (
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import FLOORS, PriorLike
-from bayeslaw.laws.steps import Departure, Repetition, completed
+from bayeslaw.laws.steps import Departure, Repetition
 from bayeslaw.model import effects, noise
 from bayeslaw.model.building import build
 from bayeslaw.model.discrepancy import NoDiscrepancy, make_discrepancy
 from bayeslaw.model.noise import Huber, Likelihood
 from bayeslaw.model.spec import Spec, make_spec
 from bayeslaw.model.training import Data, for_table, make_data
-from bayeslaw.tables.comparison import check_domain, labels_of
+from bayeslaw.tables.comparison import check_domain, completed, labels_of
 from bayeslaw.tables.hull import MANY_EPOCHS, epochs
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import row_numbers
@@ -86,12 +86,12 @@ def fit(
         Threshold of the ``huber`` likelihood, in log loss.
     seed : int
         Same seed, same numbers on one machine, not on any.
-    discrepancy : {"auto", "none", "walk", "trend", "curvature", "adaptation", "from_base"}
+    discrepancy : {"auto", "none", "walk", "curvature", "adaptation", "from_base"}
         How the true loss may deviate from the law. A `Discrepancy` can be given, too.
         ``"auto"`` is walking exponents for laws in N and D alone, ``"from_base"`` for those that
         start from the base's loss, ``"adaptation"`` for others with a power led by D, and
-        ``"curvature"`` for the rest. ``"trend"`` is walking exponents with correlated steps. In a
-        third of the draws with ``"from_base"`` the law is exact; see `Discrepancy`.
+        ``"curvature"`` for the rest. In a third of the draws with ``"from_base"`` the law is
+        exact; see `Discrepancy`.
     effects : str or sequence of str
         Random effects on log loss: ``"auto"``, ``"none"``, or levels such as ``"size,base,run"``.
         ``"auto"`` gives one to each `run` and each `base`, where the

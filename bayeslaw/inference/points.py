@@ -9,6 +9,7 @@ from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning, unknown
 from bayeslaw.common.progress import step
+from bayeslaw.design.design import Design
 from bayeslaw.huber.descent import (
     Bounds,
     Objective,
@@ -114,7 +115,7 @@ def fit_huber(
         raise FitError(f"delta must be positive, not {delta!r}.")
     if bounds not in ("paper", "prior"):
         raise FitError(unknown("bounds", bounds, ("paper", "prior")))
-    law.check_fits(table)
+    Design(law, table).require_variation()
     if len(table) < len(law.parameters):
         least = f"{len(law.parameters)}, one for each parameter"
         raise FitError(too_few(law, table, least))

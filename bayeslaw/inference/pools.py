@@ -14,12 +14,13 @@ import xarray as xr
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import Acceptance, FileError, FitError, LawError
 from bayeslaw.common.shown import Note, Showing, Shown
+from bayeslaw.design.described import described, held_columns, units
+from bayeslaw.design.fits import BaseFit
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference import storage
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.forecast import Forecast
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.laws.fits import BaseFit
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.comparison import labels_of
 from bayeslaw.tables.table import LossTable, Rows
@@ -78,10 +79,10 @@ class Pool(Showing, BaseFit):
         first = self.first
         document_of_first = first.heading().document
         blocks = list(
-            replace(first.law, held={}).described(first.table, first.at).blocks
+            described(replace(first.law, held={}), first.table, first.at).blocks
         )
         for name, member in self.members.items():
-            note = member.law.note
+            note = held_columns(member.law)
             blocks += [Note(f"{name}: {note}", "caution")] if note else []
             state = member.convergence
             words = "; ".join([*member.how(), str(state)])
@@ -113,7 +114,7 @@ class Pool(Showing, BaseFit):
         for name, member in self.members.items():
             # The pool's heading has said all that a member's says, but for its units.
             head, parameters = member.heading(), member.parameters()
-            blocks = [member.law.units(member.at), "", *parameters.blocks]
+            blocks = [units(member.law, member.at), "", *parameters.blocks]
             whole += Shown(head.title, blocks, figures=parameters.figures)
             documents[name] = {**head.document, **parameters.document}
         return whole.adding(members=documents)

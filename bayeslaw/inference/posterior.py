@@ -12,6 +12,7 @@ import xarray as xr
 from bayeslaw.common.arrays import Model
 from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.common.shown import Block, Showing, Shown, Table
+from bayeslaw.design.described import described, units
 from bayeslaw.inference import storage
 from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.inference.forecast import KINDS, Forecast
@@ -185,12 +186,12 @@ class Posterior(Showing, FittedLaw):
     def heading(self) -> Shown:
         """The law, its training rows, the model and convergence, without the parameters."""
         spec, state = self.spec, self.convergence
-        shown = self.law.described(self.table, self.at)
+        shown = described(self.law, self.table, self.at)
         gate = state.note
         blocks: list[Block] = [
             *shown.blocks,
             *self.how(),
-            self.law.units(self.at),
+            units(self.law, self.at),
             gate,
         ]
         return replace(shown, blocks=blocks).adding(

@@ -17,6 +17,7 @@ import xarray as xr
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, FileError, LawError, argument
 from bayeslaw.common.files import atomic_write
+from bayeslaw.design.design import Design
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitted import EXTENSION, FittedLaw
 from bayeslaw.inference.residuals import (
@@ -259,7 +260,7 @@ def _arguments(tree: xr.DataTree) -> dict[str, Any]:
     table = LossTable(rows, about["name"], baselines, about.get("selection", ""))
     if table.sha256 != about["sha256"]:
         raise ValueError("its table is not the one that was fitted")
-    for walk in spec.law.over(spec.law.covariates(table), meta["at"]).walks:
+    for walk in Design(spec.law, table, at=meta["at"]).law_with_knots.walks:
         # Knots follow from the rows and the code, which may have changed.
         if walk.knots and len(walk.knots.positions) != draws[walk.steps].shape[-1]:
             raise ValueError(f"other knots of {walk.steps}")

@@ -36,7 +36,7 @@ def latent_parts(
 ) -> dict[str, Floats]:
     """Parts of the latent log loss that vary, each (draws, rows); without `rng`, no new sizes."""
     plain, rows = fit.law.without_discrepancy, Rows(frame)
-    x = fit.covariates(rows)
+    x = fit.covariates(fit.design(rows))
     p, shape = plain.amounts(fit.values(), fit.at), (fit.count, len(frame))
     # Losses of bases that are not known are drawn, so that some covariates vary.
     middle = {
@@ -48,7 +48,7 @@ def latent_parts(
 
     with np.errstate(invalid="ignore", divide="ignore"):
         law, of_bases = log_loss(middle), log_loss(x)
-        drifting = np.log(fit.law_loss(rows))
+        drifting = np.log(fit.law_loss(fit.design(rows)))
     sizes = effects.latent_effects(fit.draws, fit.spec.effects, frame)
     return {
         "parameters": law,

@@ -133,23 +133,6 @@ class Knots:
         )
         return xp.maximum(slope * u - offset, 0.0)
 
-    def correlated(self, length: float) -> Floats:
-        """Factor of the steps: on each side a stationary autoregression, shape (knots, knots).
-
-        Steps at distance u have correlation ``exp(-u / length)``. Further knots leave the rows of
-        those before them as they are.
-        """
-        factor, rho = (
-            np.zeros((self.above + self.below,) * 2),
-            math.exp(-self.spacing / length),
-        )
-        for first, count in ((0, self.above), (self.above, self.below)):
-            side = np.arange(count)
-            own = np.tril(rho ** abs(side[:, None] - side))
-            own[:, 1:] *= math.sqrt(1 - rho**2)
-            factor[first : first + count, first : first + count] = own
-        return factor
-
 
 @dataclass(frozen=True)
 class Walk(Deviation):
@@ -159,7 +142,7 @@ class Walk(Deviation):
     scale. With h_j(u) = max(u - u_j, 0) for u_j >= 0, max(u_j - u, 0) for u_j <= 0, u from the
     reference point, and knots at distance H, it adds ``scale sd sqrt(H) sum_j steps_j h_j(u) v``,
     where v is 1, or another covariate from its reference point. Beyond the last
-    knot the exponent is constant. With a `correlation` the steps are those of `Knots.correlated`.
+    knot the exponent is constant.
     """
 
     of: str
@@ -173,9 +156,6 @@ class Walk(Deviation):
     spacing: float  # least distance of the knots, in e-folds
     knots: Knots | None = None  # by default chosen from the rows; see `reach`
     over: str = ""  # covariate by which that of the knots is divided, as in D / N
-    correlation: float = (
-        0.0  # length over which steps are correlated, in e-folds; 0: independent
-    )
 
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
@@ -226,7 +206,4 @@ class Walk(Deviation):
         )
         u = u + 0 * v if self.times else u  # both of one shape
         knots = self.knots or self.reach(x, at)
-        hinges = knots.hinges(u, xp) * v
-        if not self.correlation:
-            return hinges
-        return xp.tensordot(knots.correlated(self.correlation).T, hinges, 1)
+        return knots.hinges(u, xp) * v

@@ -11,30 +11,25 @@ Between them are the *amounts*: the floor and each term at the reference point, 
 paper's exponents. The formula takes these, or the paper's coefficients.
 """
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Literal, overload
 
 import numpy as np
-import pandas as pd
 
 from bayeslaw.common.arrays import Array, Floats, Namespace, Untyped
-from bayeslaw.common.errors import LawError, TableError, argument
 from bayeslaw.common.files import digest
-from bayeslaw.common.formatting import count
-from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown
 from bayeslaw.laws.deviations import WHOLE, Deviation, Walk
-from bayeslaw.laws.priors import FLOOR, HALF, LINE, NOISE, UNIT, Prior, floor_with
-from bayeslaw.laws.steps import SHARE_OFFSET, STEPS, Step, total
+from bayeslaw.laws.priors import FLOOR, HALF, LINE, NOISE, UNIT, Prior
+from bayeslaw.laws.steps import SHARE_OFFSET, STEPS, Columns, Step, total
 from bayeslaw.laws.terms import COLUMN, ORIGIN, Named, Term, Values, column_of
 from bayeslaw.tables.covariates import TABLE, Covariate
-from bayeslaw.tables.table import LossTable, Rows, is_synthetic, rows_of
 
 REPLAY_CLIP = 1e-9
 """The paper clips r to [REPLAY_CLIP, 1 - REPLAY_CLIP]."""
+EPSILON = 1e-5
+"""The number in ``log(r + epsilon)`` where no term states another."""
 IMAGINARY_STEP = 1e-30
 """Imaginary step of complex-step derivatives: too small to change the real part."""
 
@@ -219,21 +214,6 @@ class Law:
         """Columns of a table that this law needs."""
         return tuple(self.about)
 
-    @property
-    def needs(self) -> dict[str, str]:
-        """What needs each of the `columns`, for messages."""
-        needs = {}
-        for c in self.columns:
-            terms = [
-                t.coefficient for t in self.terms if c in map(column_of, t.covariates)
-            ]
-            needs[c] = (
-                f"for {', '.join(terms)} of {self.name}"
-                if terms
-                else f"for {self.name}"
-            )
-        return needs
-
     @cached_property
     def identity(self) -> str:
         """Hash of what the loss and its priors depend on, which name and title are not part of."""
@@ -257,11 +237,6 @@ class Law:
         along = [term.covariates for term in self.terms]
         along += [c for step in self.steps for c in step.covariates_of.values()]
         return any({"own", "mixed"} & {*covariates} for covariates in along)
-
-    @property
-    def epsilon(self) -> float:
-        """The number in ``log(r + epsilon)``."""
-        return next((t.epsilon for t in self.terms if t.epsilon is not None), 1e-5)
 
     def step[S: Step](self, kind: type[S]) -> S | None:
         """Its step of a kind, if it has one."""
@@ -325,224 +300,47 @@ class Law:
         steps = tuple(step.of_role(role) for step in self.steps)
         return replace(self, role=role, steps=steps)
 
-    def for_rows(self, frame: pd.DataFrame, name: str = "table") -> "Law":
-        """The law for rows in which some of its columns do not vary: these are `held`.
-
-        Parameters that change nothing in such rows are left out: what they add is part of the floor
-        or of a coefficient. So is a term all of whose covariates are led by others, where its own
-        leading exponent changes nothing. A prior of E becomes that of E and these terms.
-        """
-        same = [
-            c
-            for c in self.columns
-            if c in frame and (frame[c] == frame[c].iloc[0]).all()
-        ]
-        if not same:
-            return self
-        held = {**self.held, **{c: float(frame[c].iloc[0]) for c in same}}
-        kept = [
-            t for t in self.terms if any(column_of(c) not in held for c in t.covariates)
-        ]
-        x = self._logs(frame)
-        at = {covariate: values[:1] for covariate, values in x.items()}
-        rng, names = (
-            np.random.default_rng(0),
-            [n for t in kept for n in (t.local, *t.exponents)],
-        )
-        q = {name: rng.uniform(0.1, 0.9, (8, 1)) for name in names}
-
-        def logs(term: Term, p: Values, start: Values) -> Floats:
-            with np.errstate(all="ignore"):
-                return np.asarray(
-                    term.log_ratio(term.from_local(p, at, np), x, start, np)
-                )
-
-        def acts(term: Term, name: str) -> bool:
-            moved = logs(term, {**q, name: 1.1 * q[name]}, at)
-            return not np.allclose(logs(term, q, at), moved, rtol=0, atol=1e-9)
-
-        def led(term: Term) -> bool:
-            return {*map(column_of, term.covariates)} - held.keys() <= leads
-
-        def without(term: Term, names: Collection[str]) -> Term:
-            with suppress(ArithmeticError, LawError):
-                fewer = term.without(names)
-                if np.isfinite(logs(fewer, q, ORIGIN)).all():
-                    return fewer
-            return term  # its formula has no value at zero of these
-
-        leads = {column_of(t.covariates[0]) for t in kept} - held.keys()
-        kept = [t for t in kept if acts(t, t.local) or not led(t)]
-        if not kept:
-            raise TableError(
-                f"{name}: the {len(frame)} rows are the same in {', '.join(same)}, so no term of "
-                f"the law {self.name} varies; add rows that differ, or choose another law."
-            )
-        acting = {n for t in kept for n in t.exponents if n == t.leading or acts(t, n)}
-        terms = [without(t, {*t.exponents} - acting) for t in kept]
-        return replace(self, held=held).reduced(terms, held)
-
-    def reduced(self, terms: Sequence[Term], same: Collection[str]) -> "Law":
-        """The law with some of its terms, for rows that are the `same` in some columns.
-
-        Its steps are those of such rows.
-        """
-        names = [term.coefficient for term in terms]
-        steps = [step.varying(same, names) for step in self.steps]
-        law = replace(self, terms=tuple(terms), steps=tuple(s for s in steps if s))
-        table, priors = dict(law.by_symbol), self.priors
-        gone = [t for t in self.terms if t.coefficient not in table]
-        if gone and "E" in priors:
-            sizes = [(priors[t.slope], priors[t.local]) for t in gone]
-            name, prior = floor_with(priors["E"], sizes)
-            table["E"] = replace(table["E"], prior=prior, prior_name=name)
-        left_out = *self.left_out, *(n for n in self.by_symbol if n not in table)
-        return replace(law, by_symbol=table, left_out=left_out)
-
-    @property
-    def note(self) -> str:
-        """What is held, and what was left out for it, in words; empty if nothing is."""
-        if not self.held:
-            return ""
-        values = ", ".join(f"{c} {v:g}" for c, v in self.held.items())
-        without = f"; without {', '.join(self.left_out)}, part of the floor or of coefficients"
-        return f"all rows at {values}: other values are refused{without if self.left_out else ''}."
-
-    def described(self, table: LossTable | None, at: Mapping[str, float]) -> Shown:
-        """What a fit of the law says first: the law, the table and its selection."""
-        synthetic = is_synthetic(table)
-        blocks: list[Block] = [Note(SYNTHETIC, "synthetic")] if synthetic else []
-        blocks += [] if table is None else [f"fitted to {table}"]
-        blocks += [Note(self.note, "caution")] if self.note else []
-        document: dict[str, object] = {
-            "law": self.name,
-            "title": self.title,
-            "table": table.name if table else None,
-            "train": table.selection or None if table else None,
-            "rows_train": len(table) if table else None,
-            "synthetic": synthetic,
-            "token_unit": self.token_unit,
-            "reference_point": self.point(at),
-        }
-        if self.held:
-            document |= {"held": dict(self.held), "left_out": list(self.left_out)}
-        return Shown(f"{self.name}: {self.title}", blocks, document)
-
-    def units(self, at: Mapping[str, float]) -> str:
-        """The unit of tokens and the reference point of a fit, in words."""
-        unit = "1 token" if self.token_unit == 1 else f"{self.token_unit:g} tokens"
-        point = ", ".join(f"{n} {count(v)}" for n, v in self.point(at).items())
-        own = {"target": "1 - replay", "source": "replay"}.get(self.role)
-        share = f"; share of the domain's own text s = {own}" if own else ""
-        return f"D in units of {unit}; reference point {point}{share}"
-
     # -- covariates ---------------------------------------------------------------------------
 
-    def rows(self, rows: Rows | pd.DataFrame, name: str = "rows") -> Rows:
-        """Rows with all columns that the law reads, also those that it holds.
-
-        A missing or invalid column, and another value of a held one, are errors.
-        """
-        rows = rows_of(rows, name, self.needs, self.declared)
-        return (
-            replace(rows, frame=self.at_held(rows.frame, rows.name))
-            if self.held
-            else rows
-        )
-
-    def covariates(self, rows: Rows | pd.DataFrame) -> dict[str, Floats]:
-        """Logarithms of the covariates of `rows`, each of shape (rows,).
+    def covariates(self, columns: Columns) -> dict[str, Floats]:
+        """Logarithms of the covariates of rows, each of shape (rows,).
 
         The replay ratio is there itself as well, and a covariate that is not logged only so.
+
+        Parameters
+        ----------
+        columns : mapping of str to array
+            The columns of a table that the law reads, each of shape (rows,): counts of parameters
+            and tokens. `bayeslaw.design.design.Design` takes them from a table.
         """
-        rows = self.rows(rows)
-        if (rows.frame["tokens"] == 0).any():
-            raise TableError(
-                f"{rows.name}: the law {self.name} has no value at tokens = 0."
-            )
-        x = self._logs(rows.frame)
+        x = self.logs(columns)
         for step in self.steps:
-            x |= step.covariates(rows.frame, self.token_unit)
+            x |= step.covariates(columns, self.token_unit)
         return x
 
-    def _logs(self, frame: pd.DataFrame) -> dict[str, Floats]:
-        """Covariates that are functions of the columns of `TABLE`, or that the law declares."""
-        x = {"tokens": np.log(frame["tokens"].to_numpy() / self.token_unit)}
-        for c, row in (TABLE | self.declared).items():
-            if c != "tokens" and (c in self.columns or c in self.held):
-                values = frame[c].to_numpy(float)
-                x |= self.shares(values) if c == "replay" else {c: values}
-                if row.logged:
-                    x[c] = np.log(values)
+    def logs(self, columns: Columns) -> dict[str, Floats]:
+        """The `covariates` that are functions of single columns, without those of steps."""
+        x = {"tokens": np.log(columns["tokens"] / self.token_unit)}
+        for name, row in (TABLE | self.declared).items():
+            if name == "tokens" or not (name in self.columns or name in self.held):
+                continue
+            if name == "replay":
+                x |= self.shares(columns[name])
+            elif row.logged:
+                x[name] = np.log(columns[name])
+            else:
+                x[name] = columns[name]
         return x
-
-    def at_held(self, frame: pd.DataFrame, name: str = "rows") -> pd.DataFrame:
-        """The rows, with the `held` columns where they lack them; other values are an error."""
-        for column, value in self.held.items():
-            given = frame[column] if column in frame else pd.Series([value])
-            other = given[~np.isclose(given, value, rtol=1e-6, atol=0)]
-            if len(other):
-                raise TableError(
-                    f"{name}: {column} {other.iloc[0]:g}, but {self.name} was fitted to rows of "
-                    f"{column} {value:g} alone; choose such rows, or fit a table with several."
-                )
-        return frame.assign(**{c: v for c, v in self.held.items() if c not in frame})
-
-    def reference_point(self, rows: Rows | pd.DataFrame) -> dict[str, float]:
-        """Logarithms of the covariates at the reference point of a training table.
-
-        Geometric means, except of r and what else is not logged: arithmetic ones. No data repeat
-        there.
-        """
-        rows = self.rows(rows)
-        x = self.of_deviations(self.covariates(rows))
-        at = {name: float(values.mean()) for name, values in x.items()}
-        if "replay" in self.columns:
-            mean = np.array([rows.frame["replay"].mean()])
-            at |= {name: float(values[0]) for name, values in self.shares(mean).items()}
-        return at
-
-    def point(self, at: Mapping[str, float]) -> dict[str, float]:
-        """Covariates at the reference point `at`, in the units of a table."""
-        logged = {
-            c: c not in self.declared or self.declared[c].logged for c in self.columns
-        }
-        point = {
-            c: math.exp(at[c]) if logged[c] else at[c] for c in self.columns if c in at
-        }
-        if "tokens" in point:
-            point["tokens"] *= self.token_unit
-        point = {**point, **self.held}
-        return {c: point[c] for c in dict.fromkeys((*TABLE, *point)) if c in point}
-
-    def check_fits(self, rows: Rows | pd.DataFrame) -> None:
-        """Raise `TableError` unless the rows are one domain in which every covariate varies."""
-        rows = self.rows(rows)
-        frame, name = rows.frame, rows.name
-        domains = (
-            frame["domain"].dropna().unique().tolist() if "domain" in frame else []
-        )
-        if len(domains) > 1:
-            raise TableError(
-                f"{name}: several domains ({', '.join(map(str, domains))}); fit one, such as "
-                f"{argument('where', f'domain == {domains[0]!r}')}."
-            )
-        for column in self.columns:
-            values = frame[column].to_numpy()
-            if (values == values[0]).all():
-                raise TableError(
-                    f"{name}: column {column!r} is {values[0]:g} in all {len(values)} rows, "
-                    f"but the law {self.name} has a term in it; "
-                    "choose a law without it or rows where it varies."
-                )
 
     def shares(self, replay: Floats) -> dict[str, Floats]:
         """Covariates of replay ratios."""
         share = np.clip(replay, REPLAY_CLIP, 1 - REPLAY_CLIP)
         own = 1 - share if self.role == "target" else share
+        stated = [t.epsilon for t in self.terms if t.epsilon is not None]
+        epsilon = stated[0] if stated else EPSILON
         return {
             "replay": np.log(share),
-            "barrier": np.log(share + self.epsilon),
+            "barrier": np.log(share + epsilon),
             "share": share,
             "fresh": np.log1p(-share),
             "own": np.log(own),

@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 
-import pandas as pd
-
 from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.common.files import Document, models_dir, named_file
 from bayeslaw.common.formatting import as_tuples
@@ -24,7 +22,7 @@ from bayeslaw.laws.priors import (
 from bayeslaw.laws.steps import KAPPA, STEPS, Bases, Coupling, Departure, Step
 from bayeslaw.laws.terms import FORMULA_FUNCTIONS, LETTERS, Term
 from bayeslaw.tables.covariates import Covariate, declared
-from bayeslaw.tables.validation import ALIASES, KNOWN, missing_columns
+from bayeslaw.tables.validation import ALIASES, KNOWN
 
 AUTHORS = {
     "hoffman": "the law of Hoffmann et al. (2022), E + A / N^alpha + B / D^beta, is 'chinchilla'",
@@ -75,8 +73,8 @@ def _of_publication(name: str) -> str:
     return ""
 
 
-def able_laws(frame: pd.DataFrame) -> str:
-    """Which shipped laws need only columns that a frame has, in words."""
+def able_laws(columns: Collection[str]) -> str:
+    """Which shipped laws need only these columns of a table, in words."""
     laws = [
         load_law(name)
         for name in sorted(path.stem for path in models_dir().glob("*.toml"))
@@ -84,8 +82,7 @@ def able_laws(frame: pd.DataFrame) -> str:
     able = [
         law.name
         for law in laws
-        if ("role" in frame or not law.reads_own)
-        and not missing_columns(frame, law.columns)
+        if ("role" in columns or not law.reads_own) and {*law.columns} <= {*columns}
     ]
     return f"Laws that need only columns that are there: {', '.join(able) or 'none'}."
 

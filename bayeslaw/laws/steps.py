@@ -5,24 +5,20 @@ models knows the losses of these, its `Bases`, and the laws that they follow.
 """
 
 import math
-import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import ClassVar, Protocol, Self
 
 import numpy as np
-import pandas as pd
 
-from bayeslaw.common.arrays import Array, Bools, Floats, Namespace, Untyped
+from bayeslaw.common.arrays import Array, Floats, Namespace, Untyped
 from bayeslaw.common.errors import TableError
 from bayeslaw.laws.deviations import CORE, START, WHOLE, Deviation, Linear
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.terms import COLUMN, SYMBOLS, Named, Values, tex
-from bayeslaw.tables.comparison import ABSENT
-from bayeslaw.tables.table import Rows
-from bayeslaw.tables.validation import BASE_LOSSES, label_texts
+from bayeslaw.tables.validation import BASE_LOSSES
 
 BASE_COLUMNS = ["params", "ptpp", *BASE_LOSSES]
 """Columns of a table of bases."""
@@ -54,6 +50,10 @@ KAPPA = "kappa"
 # -- bases -----------------------------------------------------------------------------------------
 
 
+type Columns = Mapping[str, Floats]
+"""Columns of some rows by name, each of shape (rows,)."""
+
+
 class LossLaw(Protocol):
     """The bases' law, of N and D alone: a `Law`, whose module imports this one."""
 
@@ -61,7 +61,7 @@ class LossLaw(Protocol):
     def name(self) -> str: ...
     @property
     def parameters(self) -> tuple[str, ...]: ...
-    def covariates(self, rows: Rows, /) -> dict[str, Floats]: ...
+    def covariates(self, columns: Columns, /) -> dict[str, Floats]: ...
     def loss(self, p: Values, x: Values, /) -> Floats: ...
     def gradient(self, p: Values, x: Values, /) -> dict[str, Floats]: ...
 
@@ -79,81 +79,23 @@ class Bases:
     spread: tuple[tuple[float, ...], ...]
     errors: Mapping[str, tuple[tuple[float, ...], ...]]
 
-    def unknown(self, frame: pd.DataFrame) -> Bools:
-        """Which rows start from a base whose losses are not known, shape (rows,)."""
-        return np.asarray(np.isnan(self._losses(frame)).any(axis=0))
-
     def logs(
-        self, frame: pd.DataFrame, noise: Floats | None = None
+        self, columns: Columns, noise: Floats | None = None
     ) -> tuple[Floats, Floats]:
         """Logs of the start loss, and of the base's loss over the expected one, shape (..., rows).
 
-        Losses in the table's columns count first, then those of known bases, then expected ones.
-        Without labels, a row's base is the known one of its N and P, if there is only one. `noise`,
-        of shape (2, ..., rows), are deviations from the laws where losses are not known.
+        Of `columns` it reads N, P, and both losses of each row's base; in place of losses that are
+        not known (NaN) there are expected ones. `noise`, of shape (2, ..., rows), are deviations
+        from the laws where losses are not known.
         """
-        measured, x = (
-            np.log(self._losses(frame)),
-            self.law.covariates(Rows(total_tokens(frame))),
-        )
+        measured = np.log([columns[name] for name in BASE_LOSSES])
+        x = self.law.covariates(total_tokens(columns["params"], columns["ptpp"]))
         expected = np.log(
             [self.law.loss(self.parameters[column], x) for column in BASE_LOSSES]
         )
         drawn = expected if noise is None else expected + np.moveaxis(noise, 0, -2)
         logs = np.where(np.isnan(measured), drawn, measured)
         return logs[..., 0, :], logs[..., 1, :] - expected[1]
-
-    def draws(self, frame: pd.DataFrame, count: int, seed: Sequence[int]) -> Floats:
-        """Deviations of the logs of both losses from their laws, shape (2, count, rows).
-
-        Rows of one `base` have the same; so have rows without a label of one N and P. Those of a
-        base do not depend on the other bases in the frame.
-        """
-        names = frame["params"].astype(str) + "/" + frame["ptpp"].astype(str)
-        if "base" in frame:
-            names = label_texts(frame["base"]).fillna(names)
-        group, labels = pd.factorize(names)
-        effects = [
-            np.random.default_rng(
-                [*seed, zlib.crc32(label.encode())]
-            ).multivariate_normal(np.zeros(2), self.spread, count)
-            for label in labels
-        ]
-        drawn = np.transpose(effects, (2, 1, 0))[..., group]
-        rng = np.random.default_rng(seed)
-        for i, column in enumerate(BASE_LOSSES):
-            moved = rng.multivariate_normal(
-                np.zeros(len(self.law.parameters)),
-                self.errors[column],
-                count,
-                method="eigh",
-            )
-            drawn[i] += moved @ log_slopes(
-                self.law, self.parameters[column], total_tokens(frame)
-            )
-        return drawn
-
-    def _losses(self, frame: pd.DataFrame) -> Floats:
-        """Both losses of each row's base, NaN where they are not known, shape (2, rows)."""
-        bases = pd.DataFrame.from_dict(
-            dict(self.known), orient="index", columns=BASE_COLUMNS
-        )
-        alone = bases.drop_duplicates(["params", "ptpp"], keep=False)
-        models = pd.MultiIndex.from_frame(frame[["params", "ptpp"]].astype(float))
-        losses = (
-            alone.set_index(["params", "ptpp"])
-            .reindex(models)
-            .to_numpy(float, copy=True)
-        )
-        if "base" in frame:
-            base = label_texts(frame["base"])
-            of_labels = bases.reindex(base)[list(BASE_LOSSES)].to_numpy(float)
-            losses = np.where(base.isna().to_numpy()[:, None], losses, of_labels)
-        for i, column in enumerate(BASE_LOSSES):
-            if column in frame:
-                measured = frame[column].to_numpy(float)
-                losses[:, i] = np.where(np.isnan(measured), losses[:, i], measured)
-        return np.asarray(losses.T)
 
 
 # -- steps -----------------------------------------------------------------------------------------
@@ -219,7 +161,7 @@ class Step(ABC):
         """The step of losses of the domain adapted to (`target`), or pre-trained on (`source`)."""
         return self
 
-    def covariates(self, frame: pd.DataFrame, token_unit: float) -> dict[str, Floats]:
+    def covariates(self, columns: Columns, token_unit: float) -> dict[str, Floats]:
         """Covariates beside those of the terms, each of shape (rows,)."""
         return {}
 
@@ -368,12 +310,12 @@ class Departure(Step):
     def of_role(self, role: str) -> Self:
         return self if role == "source" else replace(self, rise="")
 
-    def covariates(self, frame: pd.DataFrame, token_unit: float) -> dict[str, Floats]:
+    def covariates(self, columns: Columns, token_unit: float) -> dict[str, Floats]:
         if self.bases is None:
             raise TableError(
                 "the law starts from bases and knows none; fit it to a table first."
             )
-        return dict(zip(("start", "deviation"), self.bases.logs(frame), strict=True))
+        return dict(zip(("start", "deviation"), self.bases.logs(columns), strict=True))
 
     def shift(self, p: Values, at: Values) -> Array:
         return (
@@ -504,8 +446,10 @@ class Offset(Linear, Factor):
         (OFFSET, *(f"{OFFSET}_{c}" for c in "DNPr")), 0.02
     )
 
-    def covariates(self, frame: pd.DataFrame, token_unit: float) -> dict[str, Floats]:
-        return {OFFSET: unannealed(frame)}
+    def covariates(self, columns: Columns, token_unit: float) -> dict[str, Floats]:
+        if ANNEALED not in columns:  # all rows are
+            return {OFFSET: np.zeros(len(columns["tokens"]))}
+        return {OFFSET: 1.0 - columns[ANNEALED]}
 
     def column(self, name: str, x: Values, at: Values, xp: Namespace = np) -> Array:
         moved = {name: x[c] - at[c] for c, name in self.slopes.items()}
@@ -535,10 +479,11 @@ class Tuning(Factor):
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
         return {RATE_COST: self.marks, **super().covariates_of}
 
-    def covariates(self, frame: pd.DataFrame, token_unit: float) -> dict[str, Floats]:
-        if RATE_COLUMN not in frame:
-            return dict.fromkeys((RATE_COLUMN, RATED_COLUMN), np.zeros(len(frame)))
-        log = np.log(frame[RATE_COLUMN].to_numpy(float))
+    def covariates(self, columns: Columns, token_unit: float) -> dict[str, Floats]:
+        if RATE_COLUMN not in columns:
+            none = np.zeros(len(columns["tokens"]))
+            return dict.fromkeys((RATE_COLUMN, RATED_COLUMN), none)
+        log = np.log(columns[RATE_COLUMN])
         rated = ~np.isnan(log)
         # In place of a missing rate is the mean of the others, which thus is that of all.
         middle = log[rated].mean() if rated.any() else 0.0
@@ -598,19 +543,14 @@ class Repetition(Step):
     def of_columns(cls, columns: Collection[str]) -> Self:
         return cls(falls="params" in columns)
 
-    def covariates(self, frame: pd.DataFrame, token_unit: float) -> dict[str, Floats]:
-        if UNIQUE not in frame:
-            return {"unique": np.full(len(frame), math.inf)}
+    def covariates(self, columns: Columns, token_unit: float) -> dict[str, Floats]:
+        tokens = columns["tokens"]
+        if UNIQUE not in columns:
+            return {"unique": np.full(len(tokens), math.inf)}
         # New data are a share 1 - r of all tokens.
-        replay = (
-            frame["replay"].to_numpy(float)
-            if "replay" in frame
-            else np.zeros(len(frame))
-        )
+        replay = columns.get("replay", np.zeros(len(tokens)))
         with np.errstate(divide="ignore"):  # of pure replay no new data repeat
-            unique = np.log(frame[UNIQUE].to_numpy(float) / token_unit) - np.log1p(
-                -replay
-            )
+            unique = np.log(columns[UNIQUE] / token_unit) - np.log1p(-replay)
         return {"unique": unique}
 
     def effective[A: Array](
@@ -647,39 +587,18 @@ STEPS: tuple[type[Step], ...] = (Coupling, Departure, Offset, Tuning, Repetition
 # -- columns of tables -----------------------------------------------------------------------------
 
 
-def completed(frames: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
-    """The frames, each with all columns of `ABSENT` that any of them has."""
-    used = {
-        c: value for c, value in ABSENT.items() if any(c in frame for frame in frames)
-    }
-    return [
-        f.assign(**{c: value for c, value in used.items() if c not in f})
-        for f in frames
-    ]
-
-
 def epochs(tokens: float, replay: float, unique: float) -> float:
     return tokens * (1 - replay) / unique if tokens < math.inf else math.inf
 
 
-def unannealed(frame: pd.DataFrame) -> Floats:
-    """1 for rows that are not annealed and else 0; without the column all are annealed."""
-    if ANNEALED not in frame:
-        return np.zeros(len(frame))
-    return 1.0 - frame[ANNEALED].to_numpy(float)
+def total_tokens(params: Floats, ptpp: Floats) -> dict[str, Floats]:
+    """`params` and `tokens` of the pre-training of each row's base, columns of a law of bases."""
+    return {"params": params, "tokens": params * ptpp}
 
 
-def total_tokens(frame: pd.DataFrame) -> pd.DataFrame:
-    """`params` and `tokens` of the pre-training of each row's base, as rows of a law of bases."""
-    params = frame["params"]
-    return pd.DataFrame(
-        {"params": params, "tokens": params * frame["ptpp"], "loss": 1.0}
-    )
-
-
-def log_slopes(law: LossLaw, p: Mapping[str, float], rows: pd.DataFrame) -> Floats:
+def log_slopes(law: LossLaw, p: Mapping[str, float], columns: Columns) -> Floats:
     """Derivatives of log loss by a law's parameters, shape (parameters, rows)."""
-    x = law.covariates(Rows(rows))
+    x = law.covariates(columns)
     by, loss = law.gradient(p, x), law.loss(p, x)
     return np.stack(
         [np.broadcast_to(by[name], loss.shape) / loss for name in law.parameters]

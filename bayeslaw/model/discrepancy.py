@@ -22,7 +22,6 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.steps import KAPPA, Coupling, Departure
 from bayeslaw.laws.terms import SYMBOLS, Values, column_of, symbol_of
-from bayeslaw.tables.table import Rows
 
 
 @dataclass(frozen=True)
@@ -57,16 +56,17 @@ class Discrepancy(ABC):
         """The law with the discrepancy's parameters, their priors and bounds."""
 
     def extend(
-        self, law: Law, q: Mapping[str, Floats], at: Values, rows: Rows, seed: int
+        self, law: Law, q: Mapping[str, Floats], at: Values, x: Values, seed: int
     ) -> tuple[Law, dict[str, Floats]]:
         """The law and its draws, with parameters that only rows beyond the training rows need.
 
         By default these are steps of random walks: the law gets knots as far as the rows reach,
         with steps from their prior. A knot has the same steps for all rows to which it matters. A
         discrepancy with other such parameters draws them here, in the same way for the same `seed`.
-        Draws `q` have shape (draws, 1), steps (draws, 1, knots); `at` is the reference point.
+        Draws `q` have shape (draws, 1), steps (draws, 1, knots); `at` is the reference point, `x`
+        are the covariates of the rows.
         """
-        drawn, longer = dict(q), law.over(law.covariates(rows), at)
+        drawn, longer = dict(q), law.over(x, at)
         for walk, reaching in zip(law.walks, longer.walks, strict=True):
             assert reaching.knots
             fitted, steps = walk.knots or reaching.knots, q[walk.steps]
@@ -260,31 +260,6 @@ class WalkingExponents(Discrepancy):
         )
 
 
-TREND_SCALE = Prior("LogNormal", median=0.3, sigma=0.8)
-"""Prior of the scale of walks whose steps are correlated."""
-
-
-@dataclass(frozen=True)
-class Trend(WalkingExponents):
-    """Walking exponents with correlated steps: a drift in the rows goes on beyond them.
-
-    For forecasts far beyond the rows, where losses mostly fall faster than bands of independent
-    steps are centred on.
-    """
-
-    correlation: float = 2.0  # length over which steps are correlated, in e-folds
-    kind: ClassVar[str] = "trend"
-    words: ClassVar[str] = "exponent trend"
-
-    def apply(self, law: Law) -> Law:
-        law = super().apply(law)
-        trending = [
-            replace(d, correlation=self.correlation) if isinstance(d, Walk) else d
-            for d in law.deviations
-        ]
-        return law.deviating(trending, {"walk_scale": TREND_SCALE})
-
-
 POLYNOMIAL_COVARIATES = ("params", "ptpp", "tokens", "mixed")
 """Covariates of the polynomial of adaptation."""
 ADAPTATION_WALK = Prior("LogNormal", median=1, sigma=0.3)
@@ -422,7 +397,6 @@ DISCREPANCIES: dict[str, type[Discrepancy]] = {
     for kind in (
         NoDiscrepancy,
         WalkingExponents,
-        Trend,
         Adaptation,
         FromBase,
         Curvature,

@@ -26,10 +26,10 @@ from bayeslaw.common.defaults import AUTO, DELTA
 from bayeslaw.common.errors import FitError, TableError, TableWarning, argument, unknown
 from bayeslaw.common.formatting import kind_of
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.steps import unannealed
 from bayeslaw.laws.tape import FUNCTIONS as F
 from bayeslaw.laws.terms import Values
 from bayeslaw.model.effects import labels
+from bayeslaw.tables.table import unannealed
 
 type Shape = tuple[int, ...]
 type Draws = Mapping[str, Floats]

@@ -12,9 +12,11 @@ import numpy as np
 
 from bayeslaw.common.arrays import Floats, Ints, Strings
 from bayeslaw.common.errors import TableError
+from bayeslaw.design.design import Design, law_for, needs, valid_rows
 from bayeslaw.huber.bases import base_table, fit_bases
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import able_laws
+from bayeslaw.laws.reduction import with_terms
 from bayeslaw.laws.steps import STEPS, Departure
 from bayeslaw.model.effects import labels
 from bayeslaw.model.noise import Order, order
@@ -34,9 +36,9 @@ def for_table(law: Law, table: LossTable, *, whole: bool = False) -> Law:
         return law
     bases = fit_bases(base_table(table.frame, table.baselines, table.name), table.name)
     law = law.with_steps(replace(departure, bases=bases))
-    if whole or np.ptp(law.covariates(table)["deviation"]) > SAME_BASE:
+    if whole or np.ptp(Design(law, table).x["deviation"]) > SAME_BASE:
         return law
-    return law.reduced(law.terms, ["base_loss"])
+    return with_terms(law, law.terms, ["base_loss"])
 
 
 def for_columns(law: Law, table: LossTable, *, whole: bool = False) -> Law:
@@ -49,15 +51,14 @@ def for_columns(law: Law, table: LossTable, *, whole: bool = False) -> Law:
     """
     require_table(table)
     if not {*law.columns} <= {*table.frame}:
-        lacking = missing_columns(table.frame, law.needs)
-        raise TableError(f"{table.name}: {lacking} {able_laws(table.frame)}")
-    frame = law.rows(table).frame
-    starts = (
-        law.step(Departure) is not None
-    )  # the role matters to it with one ratio too
+        lacking = missing_columns(table.frame, needs(law))
+        raise TableError(f"{table.name}: {lacking} {able_laws({*table.frame})}")
+    frame = valid_rows(law, table).frame
+    # The role matters to a law that starts from bases with one ratio too.
+    starts = law.step(Departure) is not None
     if law.reads_own and (starts or frame["replay"].nunique() > 1):
         law = law.of_role(table.role)
-    law = law if whole else law.for_rows(frame, table.name)
+    law = law if whole else law_for(law, frame, table.name)
     called = [step for step in STEPS if step.called_by in frame]
     return law.taking(
         *(s for s in called if frame[s.called_by].nunique() >= s.distinct)
@@ -90,14 +91,13 @@ def make_data(
 ) -> Data:
     of_rows = {name: labels(table.frame, name) for name in spec.fitted_effects}
     groups = {name: np.unique(names) for name, names in of_rows.items()}
-    law = spec.law
-    law.check_fits(table)
-    x, at = law.covariates(table), at or law.reference_point(table)
+    design = Design(spec.law, table, at=at)
+    design.require_variation()
     return Data(
         spec=spec,
-        law=law.over(x, at),
-        x=x,
-        at=at,
+        law=design.law_with_knots,
+        x=design.x,
+        at=design.at,
         observed=np.log(table.loss),
         groups=groups,
         index={

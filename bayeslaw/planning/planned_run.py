@@ -14,6 +14,8 @@ from bayeslaw.checks.findings import judge_extrapolation
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import Acceptance, BayeslawError, argument, unknown
 from bayeslaw.common.formatting import listed
+from bayeslaw.design.bases import drawn_bases, of_bases
+from bayeslaw.design.design import with_held
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.forecast import KINDS
 from bayeslaw.inference.pools import (
@@ -212,7 +214,7 @@ def run_of(
     # Tokens and replay are what the plan looks for.
     asked = run.row.drop(columns=["tokens", "replay"])
     for law in laws:
-        law.at_held(asked, "plan")
+        with_held(law, asked, "plan")
     for fit in fits:
         if fit.table is not None:
             check_units(asked, "plan", fit.table.frame)
@@ -478,10 +480,10 @@ def _start_of_base(source: Domain) -> Start:
         losses = np.empty(len(source.pairs))
         for k, (member, draws, places) in enumerate(fit.by_member(source.pairs)):
             if member.law.step(Departure):
-                start = member.covariates(Rows(run.row))["start"]
+                start = member.covariates(member.design(Rows(run.row)))["start"]
             else:
-                drawn = bases.draws(run.row, member.count, [run.seed, k])
-                start = bases.logs(run.row, drawn)[0]
+                drawn = drawn_bases(bases, run.row, member.count, [run.seed, k])
+                start = bases.logs(of_bases(bases, run.row), drawn)[0]
             losses[places] = np.exp(np.broadcast_to(start[..., 0], member.count))[draws]
         return Start(
             losses,

@@ -15,6 +15,7 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, LawError, unknown
 from bayeslaw.common.files import models_dir
+from bayeslaw.design.design import Design
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
@@ -81,7 +82,7 @@ def simulate(
     if missing := [parameter for parameter in law.parameters if parameter not in truth]:
         raise LawError(f"law {law.name}: no value for {', '.join(missing)}.")
     with np.errstate(all="ignore"):
-        loss = law.loss(truth, law.covariates(rows))
+        loss = law.loss(truth, Design(law, rows).x)
     if not (np.isfinite(loss) & (loss > 0)).all():
         raise LawError(
             f"law {law.name}: these parameters give a loss that is not positive and finite."
@@ -131,7 +132,7 @@ class World:
         if domain not in self.laws:
             raise BayeslawError(unknown("domain", domain, self.laws))
         law = self.laws[domain]
-        loss: Floats = law.loss(self.truth[domain], law.covariates(rows_of(rows)))
+        loss: Floats = law.loss(self.truth[domain], Design(law, rows).x)
         return loss
 
     def baseline(self, params: float | None = None, ptpp: float | None = None) -> float:

@@ -1,6 +1,6 @@
 """Rows compared: with each other, and with those that a law was fitted to."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -279,3 +279,16 @@ def check_same_rows(
                 f"row {i}: {column} is {a} in {names[0]} and {b} in {names[1]}; "
                 "give the rows that were forecast, in that order."
             )
+
+
+def completed(frames: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
+    """The frames, each with all columns of `ABSENT` that any of them has."""
+    used = {}
+    for column, value in ABSENT.items():
+        if any(column in frame for frame in frames):
+            used[column] = value
+    whole = []
+    for frame in frames:
+        absent = {column: v for column, v in used.items() if column not in frame}
+        whole.append(frame.assign(**absent))
+    return whole

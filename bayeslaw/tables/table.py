@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Bools, Floats
@@ -308,6 +309,13 @@ def _both(first: str, second: str) -> str:
 def csv_text(frame: pd.DataFrame) -> str:
     """A frame as CSV: so a table and its own file have one hash on every system."""
     return frame.to_csv(index=False, lineterminator="\n")
+
+
+def unannealed(frame: pd.DataFrame) -> Floats:
+    """1 for rows that are not annealed and else 0; without the column all are annealed."""
+    if "annealed" not in frame:
+        return np.zeros(len(frame))
+    return 1.0 - frame["annealed"].to_numpy(float)
 
 
 def is_synthetic(table: Rows | pd.DataFrame | None) -> bool:

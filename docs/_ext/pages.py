@@ -34,8 +34,7 @@ API = {
     "Laws and priors": "load_law Law Prior",
     "Fits": "fit fit_pool fit_map pymc_model Posterior Pool load fit_huber PointFit",
     "Forecasts and scores": "Forecast score compare register verify Verification",
-    "Checks and cross-validation": "check Check calibrate Calibration backtest"
-    " read_backtest Backtest loo",
+    "Checks and cross-validation": "check Check backtest read_backtest Backtest",
     "Derived numbers": "derive.compute_optimal derive.flops_to_reach derive.compute_multiplier"
     " derive.local_exponents derive.best_rate derive.floor derive.accuracy"
     " derive.Derived compare_recipes Recipes",

@@ -11,7 +11,6 @@ import numpy as np
 import xarray as xr
 
 from bayeslaw.common.arrays import Ints, Strings
-from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import (
     averaging,
@@ -26,46 +25,17 @@ if TYPE_CHECKING:
     from arviz_stats.utils import ELPDData
 
 
-def loo(fit: Posterior) -> "ELPDData":
-    """Leave-one-out cross-validation by Pareto-smoothed importance sampling (PSIS-LOO).
-
-    Leaves out each run with all its rows, or each row if runs do not repeat in the table; ArviZ's
-    own `loo` of ``fit.to_datatree()`` leaves out rows. Random effects whose group is the left-out
-    run or row are integrated out; that of a base has its posterior from the other runs of the base.
-
-    Parameters
-    ----------
-    fit : Posterior
-
-    Returns
-    -------
-    ELPDData
-        ArviZ's result, pointwise, for `arviz.compare`: nats, with one unit per run or row. Where
-        its `pareto_k` exceeds `good_k`, the estimate is unreliable; use `bayeslaw.backtest` then.
-
-    References
-    ----------
-    .. [1] Vehtari, Gelman and Gabry, Practical Bayesian model evaluation using leave-one-out
-       cross-validation and WAIC. Statistics and Computing 27 (2017).
-
-    Examples
-    --------
-    >>> fit = bl.fit("chinchilla", bl.example_table(), discrepancy="none", effects="none")
-    >>> psis = bl.loo(fit)
-    >>> psis.elpd_i.dims, int(psis.n_data_points) == len(fit.table)
-    (('row',), True)
-    """
-    return left_out(fit, 0)[0]
-
-
 def left_out(fit: Posterior, seed: int) -> tuple["ELPDData", xr.DataArray]:
-    """The result of `loo`, and the PIT value of each unit, whose noise is drawn with this seed.
+    """Leave out each run, or each row if runs do not repeat: ArviZ's result, and PIT values.
 
-    The PIT is the predictive probability that the unit's mean log loss is below the measured one.
+    The estimate is by Pareto-smoothed importance sampling (PSIS-LOO). Unlike ArviZ's own `loo` of
+    ``fit.to_datatree()``, which leaves out rows given their random effects, this integrates out
+    random effects whose group is the left-out unit; that of a base has its posterior from the
+    other runs of the base. The PIT is the predictive probability that the unit's mean log loss is
+    below the measured one; its noise is drawn with this seed.
     """
     import arviz_stats as azs
 
-    fit = of_one_law(fit, "loo")
     name, labels, index = _units(fit)
     frame = fit.table.frame.copy()
     density, integrated = unit_likelihood(fit, index)

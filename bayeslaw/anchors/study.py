@@ -8,9 +8,9 @@ from typing import Unpack
 import numpy as np
 import pandas as pd
 
+from bayeslaw.anchors.choice import Costs, costs, predicted_sd
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.common.files import Call, results
-from bayeslaw.design.anchors import Costs, costs, predicted_sd
 from bayeslaw.evaluate import scores
 from bayeslaw.inference.fitting import joined, refit
 from bayeslaw.inference.sampling import FitSettings

@@ -27,7 +27,6 @@ import xarray as xr
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.progress import each
-from bayeslaw.common.shown import Format, Showing, Shown, Table
 from bayeslaw.inference.fitting import fit_spec, specify
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import log_likelihood
@@ -59,7 +58,7 @@ MOST_RHAT = 1.05  # a posterior with a larger R-hat, or none since a chain did n
 
 
 @dataclass(frozen=True)
-class Calibration(Showing):
+class Calibration:
     """Ranks of truths among posterior draws.
 
     Parameters
@@ -98,16 +97,6 @@ class Calibration(Showing):
             rows[name] = (excess <= 0, max(excess, 0.0), ranks.mean(), 12 * ranks.var())
         columns = ["inside", "excess", "mean", "spread"]
         return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
-
-    def shown(self) -> Shown:
-        """The test of uniformity of each quantity."""
-        frame, formats = (
-            self.envelope(),
-            dict[str, Format](mean=".3f", spread=".3f", excess=".3f"),
-        )
-        frame["inside"] = np.where(frame["inside"], "inside", "outside")
-        title = f"Calibration: ranks of {len(self.ranks)} simulations, {self.failed} left out"
-        return Shown(title, [Table(frame, "", formats)])
 
 
 def calibrate(

@@ -18,13 +18,13 @@ from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.common.errors import BayeslawError, TableError, TableWarning, unknown
 from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import Block, Note, Showing, Shown, Table
+from bayeslaw.design.design import Design
 from bayeslaw.inference.pools import Pool, spread_draws, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import new_size_effects
-from bayeslaw.laws.steps import completed
 from bayeslaw.model import effects
 from bayeslaw.model.noise import LENGTH, correlation
-from bayeslaw.tables.comparison import IDENTITY, is_among
+from bayeslaw.tables.comparison import IDENTITY, completed, is_among
 from bayeslaw.tables.table import LossTable, Rows, rows_of
 from bayeslaw.tables.units import check_units
 from bayeslaw.tables.validation import COVARIATES, OF_DOMAIN
@@ -226,7 +226,7 @@ def candidate_rows(
     columns, rows = [*posterior.columns], posterior.rows(candidates, "candidates")
     check_units(rows.frame, rows.name, posterior.table.frame)
     for law in posterior.laws:
-        law.covariates(rows)  # raises for rows with tokens = 0
+        _ = Design(law, rows).x  # raises for rows with tokens = 0
     frame = rows.frame
     levels = [
         level for member in posterior.members.values() for level in member.spec.effects

@@ -10,6 +10,7 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import Acceptance, acceptances
+from bayeslaw.design.design import valid_rows
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.comparison import check_like_fitted
 from bayeslaw.tables.covariates import Covariate
@@ -91,7 +92,7 @@ class BaseFit(ABC):
             that the fit does not know.
         """
         for law in self.laws:
-            rows = law.rows(rows, name)
+            rows = valid_rows(law, rows, name)
         checked = rows_of(rows)
         if self.table is not None:
             check_like_fitted(checked.frame, checked.name, self.table.frame)
