@@ -524,18 +524,18 @@ def judged(
 
     Returns the worst verdict; and all else that the check says of the distance, each text once,
     with the names of its fits. Only if it is to `refuse`, the level is "refuse", unless all fits
-    are accepted so far out. A run without a budget, of infinite tokens, is not judged.
+    that have rows are accepted so far out. A run without a budget, of infinite tokens, is not
+    judged.
     """
     if np.isinf(row["tokens"]).any():
         return Verdict(row), ()
     accepts: frozenset[Acceptance] = frozenset(["beyond-evidence"])
-    if refuse:
-        accepts = frozenset.intersection(*(fit.accepts for fit in fits.values()))
+    with_rows = {name: fit for name, fit in fits.items() if fit.table is not None}
+    if refuse and with_rows:
+        accepts = frozenset.intersection(*(fit.accepts for fit in with_rows.values()))
     verdicts: list[Verdict] = []
     named: dict[str, list[str]] = {}
-    for name, fit in fits.items():
-        if fit.table is None:
-            continue
+    for name, fit in with_rows.items():
         verdict = fit.verdict(row)
         verdicts.append(verdict)
         finding = judge_extrapolation(fit, verdict)
