@@ -401,7 +401,7 @@ def test_checkpoints_without_a_mark_are_doubted():
     marked = runs.assign(annealed=1), runs.assign(annealed=runs["tokens"] > 9e10)
     ends = runs.loc[runs.groupby("run")["tokens"].idxmax()]
     for rows in (seed, *marked, ends, frame.assign(run=None), ladder().assign(run="a")):
-        assert not _of_columns(bl.from_frame(rows))
+        assert not _of_columns(bl.load_law("chinchilla"), bl.from_frame(rows), False)
     assert "1 of 57 runs" in said(frame.assign(run=["a"] * 8 + [None] * 56))[0]
 
 
@@ -424,6 +424,26 @@ def test_a_fit_to_few_runs_says_what_it_is_worth(rows, says):
         assert [bool(re.search(says, str(each.message))) for each in caught] == [
             True
         ] * bool(says)
+
+
+def test_runs_that_differ_in_rate_alone_are_doubted():
+    """They are repeats to the law; no law of the package reads the column."""
+    frame = small().frame
+    worse = frame.assign(loss=1.01 * frame["loss"])
+    twice = pd.concat([frame, worse], ignore_index=True)
+    rates = np.repeat([1e-3, 2e-3], len(frame))
+    table = bl.from_frame(twice.assign(rate=rates))
+    says = rf"agree in params, tokens differ in 'rate' \({len(frame)} settings\)"
+    with pytest.warns(bl.TableWarning, match=says):
+        same = bl.fit_huber("chinchilla", table)
+    assert (
+        same.parameters == bl.fit_huber("chinchilla", bl.from_frame(twice)).parameters
+    )
+    # What the message says to do leaves no doubt, nor does a rate for each size.
+    best = table.frame.groupby(["params", "tokens"])["loss"].idxmin()
+    bl.fit_huber("chinchilla", bl.from_frame(table.frame.loc[best]))
+    bl.fit_huber("chinchilla", bl.from_frame(twice.assign(rate=1 / twice["params"])))
+    examine(bl.load_law("chinchilla"), table, skewed=True)
 
 
 @on_bound

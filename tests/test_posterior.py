@@ -37,6 +37,7 @@ from bayeslaw.inference.residuals import group_effects, last_errors
 from bayeslaw.inference.storage import SCHEMA
 from bayeslaw.inference.variance import shares, shares_blocks
 from bayeslaw.laws.forms import taking
+from bayeslaw.laws.lawfiles import stored_law
 from bayeslaw.laws.parameters import prior_bounds
 from bayeslaw.laws.priors import NOISE, override
 from bayeslaw.laws.steps import Repetition
@@ -632,6 +633,22 @@ def test_a_fit_of_an_older_version_is_not_called_damaged(path):
     replace(fit, spec=replace(fit.spec, law=older), draws=draws).save(path)
     refuse(
         path, r"written by another version of bayeslaw.*\(without R_D_N\); fit again"
+    )
+
+
+def test_a_fit_with_a_learning_rate_step_is_refused(path, monkeypatch):
+    """The step went; the layout of files is the same, and other files say that they have none."""
+    for has_step in (False, True):
+        fit = saved("plain")
+        fit = replace(fit, spec=replace(fit.spec))  # whose law is not yet stored
+        law = stored_law(fit.law) | {"tuning": has_step}
+        with monkeypatch.context() as patch:
+            patch.setattr("bayeslaw.model.spec.stored_law", lambda _, law=law: law)
+            fit.save(path)
+        if not has_step:
+            load(path)
+    refuse(
+        path, "saved with a learning-rate step, which this version has not; fit again"
     )
 
 

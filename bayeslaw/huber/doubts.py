@@ -49,10 +49,8 @@ def examine(law: Law, table: LossTable, *, skewed: bool = False) -> Floats | Non
         least = f"{columns + 1}, for a level and a slope along each of {', '.join(law.columns)}"
         raise FitError(too_few(law, table, least))
     _warn(_few_runs(table), table)
-    if not skewed:
-        _warn(_several_rates(law, table), table)
     if len(table) < len(law.parameters):
-        _warn(_of_columns(table), table)
+        _warn(_of_columns(law, table, skewed), table)
         return None
     objective = Objective(law, table, DELTA)
     point = minimum(objective)
@@ -83,7 +81,7 @@ def doubt(
 ) -> None:
     """Refuse accuracies, and warn of rows far out and of units, given the optimum of a fit."""
     law = objective.law
-    said = _of_columns(table)
+    said = _of_columns(law, table, skewed)
     if (point[1 : objective.linear] <= LEAST_COUPLED).all():
         flat = f"no term of {law.name} has a part in the loss"
         if table.loss.max() <= 1:
@@ -108,9 +106,12 @@ def _warn(said: Iterable[str], table: LossTable) -> None:
         warnings.warn(f"{table.name}: {words}", TableWarning, stacklevel=5)
 
 
-def _of_columns(table: LossTable) -> list[str]:
+def _of_columns(law: Law, table: LossTable, skewed: bool) -> list[str]:
     """What the columns of a table make doubtful without a fit."""
-    return doubtful_scale(table.frame) + _unmarked_checkpoints(table)
+    said = doubtful_scale(table.frame) + _unmarked_checkpoints(table)
+    if not skewed:
+        said += _several_rates(law, table)
+    return said
 
 
 def _few_runs(table: LossTable) -> list[str]:
@@ -153,8 +154,8 @@ def _unmarked_checkpoints(table: LossTable) -> list[str]:
 def _several_rates(law: Law, table: LossTable) -> list[str]:
     """Whether rows that the law cannot tell apart have several values of `rate`, in words.
 
-    Of all columns that a law does not read this one is named, since few people vary another
-    setting on purpose and leave all of its values in the table.
+    Other columns that a law does not read pass without a word. This one once made the law that
+    of runs at their best rate, and a table made for it must not turn into one of noisy repeats.
     """
     frame = table.frame
     if RATE not in frame or RATE in law.columns:
