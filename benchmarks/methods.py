@@ -70,11 +70,12 @@ def measured(
         return pd.DataFrame([row | scores(drawn, test)])
     rows, fits = [], {}
     for name in POOLS.get(law, (law,)):
+        # Splits that differ in their test rows share a fit.
         key = (
             name,
             way,
             train.sha256,
-        )  # splits that differ in their test rows share a fit
+        )
         if key not in FITS:
             settings = POSTERIORS[way] | {
                 "draws": draws,

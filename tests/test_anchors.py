@@ -136,9 +136,8 @@ def test_random_runs_are_whole_seeded_and_within_the_limits():
         pd.testing.assert_frame_equal(found.picks, again.picks)
         bought = {*zip(found.picks["params"], found.picks["tokens"], strict=True)}
         left = [6 * n * d for n, d in POOL.to_numpy() if (n, d) not in bought]
-        assert (
-            found.flops <= 5e21 < found.flops + min(left)
-        )  # nothing else could be bought
+        # Nothing else could be bought.
+        assert found.flops <= 5e21 < found.flops + min(left)
         whole = choose_anchors(PLAIN, pool, GOALS, k=2, seed=seed)
         assert (whole.picks["tokens"] == 2e11).all()
         assert len(whole.frame) == 6  # checkpoints of a bought run come free

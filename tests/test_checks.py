@@ -128,9 +128,8 @@ def test_bands_that_hold_pass_and_those_that_miss_all_large_sizes_failed_here(ah
 
 def test_the_farthest_training_rows_are_forecast_from_the_others():
     plain, seen = saved("plain"), small().frame
-    assert bl.check(plain, plain.table)["held out"].facts[
-        "own"
-    ]  # its losses are not held out
+    # Its losses are not held out.
+    assert bl.check(plain, plain.table)["held out"].facts["own"]
     part = bl.check(plain, bl.LossTable(NEW, "new"))["held out"]
     assert part.words[0].startswith(
         "The farthest 5 training rows, forecast from the 15 others by"
@@ -150,9 +149,8 @@ def test_the_farthest_training_rows_are_forecast_from_the_others():
     )
     asked = bl.LossTable(bl.grid(params=3e10, tokens=1e11), "rows")
     part = bl.check(bent, asked)["held out"]
-    assert (
-        part.level == "caution"
-    )  # where bands failed here, they often held on the rows asked for
+    # Where bands failed here, they often held on the rows asked for.
+    assert part.level == "caution"
     assert part.facts["p"] < 0.05
 
 
@@ -458,9 +456,8 @@ def test_effects_that_explain_what_the_law_should_are_refused():
         in found.words[0]
     )
     assert "effects" not in bl.check(saved("plain")).frames
-    runs = replace(
-        fit, spec=replace(fit.spec, effects=())
-    )  # errors are correlated in runs
+    # Errors are correlated in runs.
+    runs = replace(fit, spec=replace(fit.spec, effects=()))
     found = bl.check(with_losses(runs, 1.2 * runs.table.loss))["effects"]
     assert found.level == "refuse"
     assert found.words[0].startswith(

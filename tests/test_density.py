@@ -24,9 +24,8 @@ from tests.plugin import DataWalk, SkewNormal
 from tests.support import DATA, DESIGN, truth_of
 
 STEP = 1e-4
-PLAIN = Mode(
-    linker="py", optimizer=None
-)  # no compiler and no rewrites: half a second a model
+# No compiler and no rewrites: half a second a model.
+PLAIN = Mode(linker="py", optimizer=None)
 ROWS = DESIGN.query("ptpp in [15, 279] and replay != 0.25")
 REPEATED = {"unique_tokens": 2e9}
 HOT = {"annealed": np.arange(len(ROWS)) % 3 > 0}
@@ -326,9 +325,8 @@ def test_no_draw_lies_outside_its_prior(name):
 
 # -- densities as recorded ------------------------------------------------------------------------
 
-FLOORS = {
-    "forgetting": "LogNormal(median=1.3, sigma=0.4)"
-}  # priors of E when they were recorded
+# Priors of E when they were recorded.
+FLOORS = {"forgetting": "LogNormal(median=1.3, sigma=0.4)"}
 
 
 @pytest.mark.parametrize(

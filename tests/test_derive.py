@@ -371,9 +371,8 @@ def test_flops_of_a_draw_do_not_depend_on_those_of_others():
             np.log(6 * rows.frame["params"] * rows.frame["tokens"]).to_numpy() - 40
         )
         early = 5 - log_flops  # the target 3 is reached at 2
-        dips = (
-            10 - log_flops - 4 * np.exp(-(((log_flops - 3.5) / 0.2) ** 2))
-        )  # at 3.5, and from 7
+        # At 3.5, and from 7.
+        dips = 10 - log_flops - 4 * np.exp(-(((log_flops - 3.5) / 0.2) ** 2))
         return np.array([early, dips])
 
     def reached(draws):
@@ -485,9 +484,8 @@ def test_exponents_of_walks_and_of_new_bases_are_slopes_of_the_losses():
     found = derive.local_exponents(fit, rows).draws["loss_D"].values
     assert found == pytest.approx(slopes(fit, rows, "tokens"), rel=1e-5)
     assert found.std() > 0
-    row = (
-        derive.floor(PLAIN).to_frame((0.9,)).iloc[0]
-    )  # the floor is that of the posterior
+    # The floor is that of the posterior.
+    row = derive.floor(PLAIN).to_frame((0.9,)).iloc[0]
     assert row[["lower_90", "upper_90"]].tolist() == pytest.approx(
         np.quantile(PAPER["E"], BAND)
     )

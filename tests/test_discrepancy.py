@@ -35,13 +35,14 @@ def curved(law, value):
 
 def test_curvature_by_hand():
     law = Curvature().apply(load_law("chinchilla"))
+    # Sizes at the reference.
     p = {
         "E": 1.7,
         "A": 0.4,
         "alpha": 0.3,
         "B": 0.5,
         "beta": 0.2,
-    }  # sizes at the reference
+    }
     c = {"curve_A": 0.1, "curve_B": -0.2, "cross_BN": 0.05}
     at = {"params": math.log(1e9), "tokens": math.log(1e10)}
     n, d = math.log(8.0), math.log(0.25)
@@ -325,9 +326,8 @@ def test_a_third_of_the_draws_are_of_the_law_alone():
         law.without_discrepancy,
         fit.covariates(fit.design(fit.rows(rows, "rows"))),
     )
-    x = {
-        name: v[alone] if v.ndim > 1 else v for name, v in x.items()
-    }  # bases that are not known
+    # Bases that are not known.
+    x = {name: v[alone] if v.ndim > 1 else v for name, v in x.items()}
     q = {name: values[alone] for name, values in fit.values().items()}
     stated = plain.loss(plain.amounts(q, fit.at), x, fit.at)
     np.testing.assert_allclose(

@@ -247,7 +247,6 @@ def test_a_panel_is_grey_where_all_lines_are_extrapolations_and_else_these_are_t
         far, near = rows["tokens"].max(), rows["tokens"].min()
         assert grey.x0 < far < grey.x1
         assert grey.x0 > near
-        assert (
-            beyond.to_numpy().sum() == len(replay) + thin
-        )  # at 60B, and r = .9 everywhere
+        # At 60B, and r = .9 everywhere.
+        assert beyond.to_numpy().sum() == len(replay) + thin
         assert ("thin line: extrapolation" in labels(figure)) == bool(thin)

@@ -78,9 +78,8 @@ def test_every_point_is_measured_once_and_one_run_agrees(text, measured, tmp_pat
     assert losses["french"] == pytest.approx(same.french.item(), abs=1e-5)
     here = lab.Lab(TINY, measured, text)
     units = [lab.Unit("tiny", 0, 2, 0.25, order) for order in (0, 1, 2)]
-    assert (
-        len({here.one(unit, 1)["french"] for unit in units}) == 3
-    )  # orders of the text
+    # Orders of the text.
+    assert len({here.one(unit, 1)["french"] for unit in units}) == 3
     tables.assemble(measured / "rows.csv", tmp_path, TINY.domains)
     table = tables.read(tmp_path, TINY.domains)
     assert list(table.columns) == tables.COLUMNS

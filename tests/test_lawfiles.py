@@ -102,12 +102,13 @@ def test_a_law_declares_covariates():
     ahead = bl.grid(params=1e9, tokens=1e10, experts=[1, 640], dropout=[0.4, 0.6])
     located = bl.locate(routed(), ahead, law.about)
     assert located["beyond_experts"].round(6).tolist() == [0, 0, 1, 1]
+    # Of its range.
     assert located["beyond_dropout"].round(6).tolist() == [
         0,
         0.5,
         0,
         0.5,
-    ]  # of its range
+    ]
     verdict = bl.tables.verdict.judge(routed(), ahead, law.about)
     assert verdict.level == "no evidence"
     assert "1 decades of experts (bands were never tested)" in verdict.words

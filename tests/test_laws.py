@@ -358,9 +358,8 @@ def test_columns_by_hand(name):
 
 
 def test_more_epochs_than_were_fitted_are_an_extrapolation():
-    rows = grid(params=[1e8, 1e9], tokens=[1e9, 1.6e10]).assign(
-        unique_tokens=2e9
-    )  # to 8 epochs
+    # To 8 epochs.
+    rows = grid(params=[1e8, 1e9], tokens=[1e9, 1.6e10]).assign(unique_tokens=2e9)
     far = grid(params=1e9, tokens=1.6e10, replay=[0.0, 0.5, 0.0]).assign(
         unique_tokens=[1e9, 1e9, 4e9]
     )
@@ -387,9 +386,8 @@ def test_fewer_epochs_than_were_fitted_are_none_beyond():
             located = bl.locate(seen, asked)
             assert located["beyond_epochs"].tolist() == [0] * 4
             assert (located["position"] == "interpolation").all()
-    assert (
-        bl.locate(seen, rows)["beyond_epochs"].tolist() == [0] * 4
-    )  # that repeat nothing
+    # That repeat nothing.
+    assert bl.locate(seen, rows)["beyond_epochs"].tolist() == [0] * 4
 
 
 def test_at_its_bound_of_zero_only_the_first_epoch_counts():
@@ -635,9 +633,8 @@ def test_mistakes_of_bases(tmp_path):
         return at_start.assign(**{column: [value, at_start[column].iloc[1]]})
 
     table = read(at_start)
-    assert (
-        len(table.baselines) == 2
-    )  # kept, though their replay is 1, and beside all splits
+    # Kept, though their replay is 1, and beside all splits.
+    assert len(table.baselines) == 2
     train, _ = table.split("base == 'a'")
     assert len(base_table(train.frame, train.baselines, "t")) == 2
     twice, lower = pd.concat([at_start, moved("loss", 5.0)[:1]]), at_start["loss"] - 0.5
@@ -711,9 +708,8 @@ def test_which_bases_are_known():
     )
     drawn = drawn_bases(bases, pd.concat([ahead, ahead], ignore_index=True), 5, [0])
     assert len(np.unique(drawn[0].round(12), axis=1).T) == 4
-    np.testing.assert_array_equal(
-        drawn[..., :4], drawn[..., 4:]
-    )  # rows of one N and P start alike
+    # Rows of one N and P start alike.
+    np.testing.assert_array_equal(drawn[..., :4], drawn[..., 4:])
 
 
 def test_errors_and_spread_of_ten_bases_are_those_of_least_squares():

@@ -253,9 +253,8 @@ def forecast(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
         np.subtract(*np.quantile(np.log(each), [0.84, 0.16], axis=0))
         for each in (drawn.samples, fit.forecast(reverse, seed=4).samples[:, ::-1])
     ]
-    np.testing.assert_allclose(
-        *spread, rtol=0.4
-    )  # about four standard errors of 200 draws
+    # About four standard errors of 200 draws.
+    np.testing.assert_allclose(*spread, rtol=0.4)
     return latent, drawn.samples
 
 

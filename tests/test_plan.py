@@ -455,9 +455,8 @@ def test_a_plan_with_repeated_data_is_the_smallest_with_measured_epochs(
 ):
     """Bands were measured up to 1.4 times the fitted epochs, two here."""
     params, most = LIMITS["params"], 2 * 10**0.15
-    distinct = (
-        fresh * params / most
-    )  # so that a plan has at most `fresh` new tokens a parameter
+    # So that a plan has at most `fresh` new tokens a parameter.
+    distinct = fresh * params / most
     asked = LIMITS | {"max_forgetting": 0.035, "baseline": BASE, "replay": ratios}
     asked |= {"losses": "predictive"}
     found = plan(**repeating(), **asked, unique_tokens=distinct)
@@ -500,9 +499,8 @@ def test_baselines_are_measured_with_or_without_an_error(fits, found):
     tokens = unsure.lattice()[0][30] * 8.1e9
     start = losses(fits, tokens, unsure.replay)[1][:, 0] / (1 + rise[30, 0])
     drawn = BASE + 0.01 * np.random.default_rng([0, 11]).standard_normal(400)
-    np.testing.assert_allclose(
-        start, np.roll(drawn, 200)
-    )  # in the order of the source's draws
+    # In the order of the source's draws.
+    np.testing.assert_allclose(start, np.roll(drawn, 200))
     sure = plan(**fits, **LIMITS, baseline=BASE, replay=0.4)
     assert unsure.deterministic.atpp == pytest.approx(sure.deterministic.atpp, rel=0.05)
     assert "with sd 0.01" in unsure.baseline
@@ -754,9 +752,8 @@ def test_the_monte_carlo_error_is_that_of_resampled_draws():
     assert found.error["atpp"] == pytest.approx(np.std(budgets), rel=0.3)
     assert found.error["infeasible"] == 0
     one, two = needed[:500], needed[500:]
-    wanted = [
-        np.mean(b <= np.sort(a)[449]) for a, b in ((one, two), (two, one))
-    ]  # 450 of 500
+    # 450 of 500.
+    wanted = [np.mean(b <= np.sort(a)[449]) for a, b in ((one, two), (two, one))]
     assert wanted != [0.9, 0.9]
     assert found.held_out == pytest.approx(np.mean(wanted), abs=0.003)
 
@@ -773,9 +770,8 @@ def test_deterministic_plan_has_its_failure_probability(fits, found):
     assert medians == pytest.approx([1.8, 1.02 * BASE], rel=1e-3)
     risk = 1 - meet(fits, certain.tokens, certain.replay).mean()
     assert certain.p_failure == pytest.approx(risk)
-    assert (
-        risk > 0.5
-    )  # both limits bind at the optimum, so half of the draws or more violate one
+    # Both limits bind at the optimum, so half of the draws or more violate one.
+    assert risk > 0.5
     assert found.atpp > certain.atpp
     # A large Monte Carlo error is in the first line.
     assert found.error["atpp"] > 0.03 * found.atpp
@@ -962,9 +958,8 @@ def test_what_the_readme_states_of_the_example_holds_with_five_seeds():
         )
         error = 2.5 + 4 * found.error["atpp"]
         assert found.atpp == pytest.approx(stated["latent"]["atpp"], abs=error)
-        assert (
-            found.other_plan.atpp > 100
-        )  # of some draws no budget that is searched will do
+        # Of some draws no budget that is searched will do.
+        assert found.other_plan.atpp > 100
 
 
 # -- a fixed budget -------------------------------------------------------------------------------

@@ -395,9 +395,8 @@ def test_checkpoints_without_a_mark_are_doubted():
     assert "8 of 8 runs have rows at several tokens" in words
     assert "26 to 66 %" in words
     assert "columns={'annealed': '1'}" in words
-    seed = frame.assign(
-        run=np.tile(range(8), 8)
-    )  # a label of eight sizes: of a row each
+    # A label of eight sizes: of a row each.
+    seed = frame.assign(run=np.tile(range(8), 8))
     marked = runs.assign(annealed=1), runs.assign(annealed=runs["tokens"] > 9e10)
     ends = runs.loc[runs.groupby("run")["tokens"].idxmax()]
     for rows in (seed, *marked, ends, frame.assign(run=None), ladder().assign(run="a")):

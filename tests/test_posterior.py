@@ -206,12 +206,13 @@ def test_bands_are_nested_and_tidy(posterior):
     forecast, levels = posterior.forecast(ROWS), (0.1, 0.5, 0.8, 0.9, 0.99)
     bands = forecast.bands(levels)
     columns = ["row", "level", "params", "tokens", *PLACE]
+    # Synthetic as the fitted losses are.
     columns += [
         "synthetic",
         "median",
         "lower",
         "upper",
-    ]  # synthetic as the fitted losses are
+    ]
     assert list(bands.columns) == columns
     assert len(bands) == len(levels) * len(ROWS)
     for _, row in bands.groupby("row"):

@@ -324,9 +324,8 @@ def test_scores_are_those_of_the_forecast(wider, file, losses):
     for level, inside in ((50, [0, 5]), (80, [0, 1, 5]), (90, [0, 1, 2, 5])):
         assert np.flatnonzero(found.frame[f"inside_{level}"]).tolist() == inside
         assert found.scores[f"coverage_{level}"] == pytest.approx(len(inside) / 6)
-    bl.register(
-        wider, bare := file.with_name("bare.json")
-    )  # without draws there is no CRPS
+    # Without draws there is no CRPS.
+    bl.register(wider, bare := file.with_name("bare.json"))
     scores = bl.verify(bare, losses).scores
     assert scores.isna().tolist() == [name == "crps" for name in scores.index]
     assert content(bare, "results")[0]["scores"]["crps"] is None
@@ -341,9 +340,8 @@ def test_results_are_appended_and_the_forecast_stays(file, losses):
     assert first.frame["loss"].notna().tolist() == [i == 4 for i in range(6)]
     assert first.frame["inside_90"].isna().sum() == 5
     frame = pd.concat([small().frame[:3], losses.frame[::-1]], ignore_index=True)
-    second = bl.verify(
-        file, bl.from_frame(frame)
-    )  # rows that were not forecast are not scored
+    # Rows that were not forecast are not scored.
+    second = bl.verify(file, bl.from_frame(frame))
     assert (second.missing, second.extra, len(second.results)) == ((), (0, 1, 2), 2)
     np.testing.assert_allclose(
         second.scores, bl.verify(file, losses).scores, rtol=1e-12
@@ -448,9 +446,8 @@ def test_labels_match_whatever_type_a_file_gave_them(tmp_path):
         bl.TableError, match=r"no column 'run', by which measured rows are matched"
     ):
         bl.verify(path, measured)
-    path = registered(
-        "y.json", WIDER[:2].assign(run=["a", None])
-    )  # without a label it takes any
+    # Without a label it takes any.
+    path = registered("y.json", WIDER[:2].assign(run=["a", None]))
     found = bl.verify(path, WIDER[:2].assign(run=["b", "b"], loss=2.0))
     assert (found.missing, found.extra) == ((0,), (0,))
     no_replay = bl.grid(params=5e9, tokens=1e12, replay=[0.0, 0.1])

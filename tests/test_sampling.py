@@ -370,9 +370,8 @@ def test_a_table_is_doubted_before_it_is_sampled(monkeypatch):
             fitting(law, wild, **ONCE)
         assert len(said) == 1
     fit("chinchilla", wild, **ONCE, likelihood="skewed")
-    monkeypatch.setattr(
-        sampling, "_run", None
-    )  # nothing below comes as far as sampling
+    # Nothing below comes as far as sampling.
+    monkeypatch.setattr(sampling, "_run", None)
     with pytest.raises(bl.TableError, match="accuracies"):
         fit(
             "chinchilla",
@@ -590,9 +589,8 @@ def test_a_retry_is_limited_by_its_gradients_unless_it_is_asked_for(
     monkeypatch.setattr(sampling, "REPORT_MILLISECONDS", milliseconds)
     monkeypatch.setattr(sampling, "SMALLER_STEPS", (0.999, 0.9999))
     clock = SimpleNamespace(monotonic=itertools.count(step=3600.0).__next__)
-    monkeypatch.setattr(
-        sampling, "time", clock
-    )  # a machine so busy that a run takes hours
+    # A machine so busy that a run takes hours.
+    monkeypatch.setattr(sampling, "time", clock)
     with pytest.warns(
         bl.FitWarning, match=f"a retry with 40 draws, .* {says}; ask .* retry=True"
     ):

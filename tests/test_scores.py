@@ -101,9 +101,8 @@ def test_scores_of_bands_by_hand_are_of_log_loss():
 
 def test_a_posterior_is_scored_by_its_forecast_of_the_same_rows():
     plain, rows = saved("plain"), small()
-    rows = bl.from_frame(
-        rows.frame.assign(loss=1.001 * rows.loss), rows.name
-    )  # not those fitted
+    # Not those fitted.
+    rows = bl.from_frame(rows.frame.assign(loss=1.001 * rows.loss), rows.name)
     forecast, got = plain.forecast(rows, seed=5), bl.score(plain, rows, seed=5)
     assert got.equals(bl.score(forecast, rows))
     wanted = point_scores(forecast.median, rows.loss)
@@ -303,10 +302,11 @@ def test_a_backtest_scores_the_forecasts_of_later_rows_at_each_cut(tmp_path):
 
 
 def test_rows_before_a_cut_are_enough_and_vary_in_what_the_law_needs():
+    # One size has five rows.
     assert choose_cuts(small(), small().frame["params"]) == [
         3e8,
         1e9,
-    ]  # one size has five rows
+    ]
     few = small().query("params < 2e8")
     refused(
         bl.TableError,
@@ -321,9 +321,8 @@ def test_rows_before_a_cut_are_enough_and_vary_in_what_the_law_needs():
     )
     table = bl.simulate("dcpt", truth_of(law.parameters), design)
     flops = 6 * table.frame["params"] * table.frame["tokens"]
-    assert (
-        choose_cuts(table, flops)[0] == first
-    )  # eight rows of two sizes, and of one D
+    # Eight rows of two sizes, and of one D.
+    assert choose_cuts(table, flops)[0] == first
     cuts = choose_cuts(table, flops, [law])
     assert cuts
     assert all(table.frame.loc[flops <= cut, "tokens"].nunique() == 2 for cut in cuts)
@@ -523,9 +522,8 @@ def test_the_forecast_of_a_pool_is_a_mixture_wider_where_its_members_differ():
     mean = 0.25 * one.samples.mean(0) + 0.75 * two.samples.mean(0)
     np.testing.assert_allclose(mixed.samples.mean(0), mean, rtol=5e-3)
     both = {"good": saved("plain"), "bad": saved("unconverged")}
-    used = bl.Pool(both, {"good": 1.0, "bad": 0.0}).forecast(
-        rows
-    )  # it need not converge
+    # It need not converge.
+    used = bl.Pool(both, {"good": 1.0, "bad": 0.0}).forecast(rows)
     assert set(used.fits) == {"good"}
 
 
@@ -537,9 +535,8 @@ def test_effects_of_new_sizes_take_out_what_the_law_absorbed_of_the_fitted_ones(
     assert residuals.too_few_sizes(few)
     assert not residuals.new_size_effects(few, few.table.frame, rng).any()
     own = residuals.response(few, bl.grid(params=size, tokens=[1e10]))
-    np.testing.assert_allclose(
-        own, np.eye(3), atol=0.35
-    )  # the law goes through three sizes
+    # The law goes through three sizes.
+    np.testing.assert_allclose(own, np.eye(3), atol=0.35)
     tau = bl.Prior("LogNormal", median=0.01, sigma=1e-6)
     spec = replace(few.spec, priors={**few.spec.priors, "tau_size": tau})
     rows = pd.concat([NEW, NEW.assign(params=4e9), few.table.frame[:1]])[[*NEW]]

@@ -191,9 +191,8 @@ def test_a_simulated_table_has_a_role():
         bl.simulate("mixture", truth, design, role=r) for r in ("target", "source")
     )
     assert (target.role, source.role) == ("target", "source")
-    np.testing.assert_allclose(
-        target.loss, source.loss[::-1]
-    )  # their own shares are r and 1 - r
+    # Their own shares are r and 1 - r.
+    np.testing.assert_allclose(target.loss, source.loss[::-1])
     stated = bl.simulate("mixture", truth, design.assign(role="source"))
     pd.testing.assert_frame_equal(stated.frame, source.frame, check_like=True)
     for call in (
@@ -244,6 +243,5 @@ def test_truths_are_ranked_uniformly_and_planted_faults_are_found(monkeypatch):
     monkeypatch.setattr(residuals, "group_effects", forgetful)
     priors = {"tau_base": bl.Prior("LogNormal", median=0.1, sigma=0.3)}
     table = envelope("form1", 20, priors=priors, effects=("base",))
-    assert not table.loc[["loss 2", "loss 3"], "inside"].any(), (
-        table
-    )  # of a fitted base
+    # Of a fitted base.
+    assert not table.loc[["loss 2", "loss 3"], "inside"].any(), table

@@ -356,9 +356,8 @@ def test_losses_in_another_unit_become_nats(tmp_path):
         ):
             read_table(path, columns={"loss": column})
         assert len(read_table(path, columns={"loss": column}, loss_unit="nats")) == 4
-        assert (
-            len(read_table(path, columns={"loss": f"`{column}` * 0.69"})) == 4
-        )  # as it says
+        # As it says.
+        assert len(read_table(path, columns={"loss": f"`{column}` * 0.69"})) == 4
 
 
 def test_labels_with_leading_zeros_stay_as_they_are(tmp_path):
@@ -584,9 +583,8 @@ def test_values_in_another_unit_than_the_fitted_rows_are_refused():
         {"params": [2e5, 9e11], "tokens": [0, 9e12], "ptpp": [0.1, 2e5]}
     )
     check_units(rows, "grid", GOOD)
-    toy = pd.DataFrame(
-        {"tokens": [2e4, 1e6]}
-    )  # forecast below 10,000 tokens as it is planned
+    # Forecast below 10,000 tokens as it is planned.
+    toy = pd.DataFrame({"tokens": [2e4, 1e6]})
     check_units(pd.DataFrame({"tokens": [8000.0]}), "grid", toy)
 
 
@@ -732,9 +730,8 @@ def test_what_a_query_may_have():
         "quoted0 == 1 and `in nats` == 1": 1,
     }.items():
         assert len(table.query(query)) == count
-    own = from_frame(
-        GOOD.assign(C=[1, 2, 3, 4], flops=5)
-    )  # a column comes before an alias
+    # A column comes before an alias.
+    own = from_frame(GOOD.assign(C=[1, 2, 3, 4], flops=5))
     assert len(own.query("C > 3 and flops == 5")) == 1
 
 

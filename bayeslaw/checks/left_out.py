@@ -68,9 +68,8 @@ def left_out(fit: Posterior, seed: int) -> tuple["ELPDData", xr.DataArray]:
         }
     )
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", UserWarning
-        )  # of Pareto k, which the result states
+        # Of Pareto k, which the result states.
+        warnings.simplefilter("ignore", UserWarning)
         psis = azs.loo(tree, pointwise=True)
     weights, k = (
         v.to_dataset(name=OBSERVED) for v in (psis.log_weights, psis.pareto_k)

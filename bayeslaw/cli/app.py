@@ -82,9 +82,8 @@ def main() -> NoReturn:
     """Run the command line; the console script's entry point."""
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
-            reconfigure(
-                errors="replace"
-            )  # some terminals cannot encode every character
+            # Some terminals cannot encode every character.
+            reconfigure(errors="replace")
     try:
         try:
             sys.exit(app())
@@ -102,9 +101,8 @@ class _Group(TyperGroup):
     """Commands that report a user's mistake in one line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.obj = shlex.join(
-            ["bayeslaw", *args]
-        )  # for a report, which names its command
+        # For a report, which names its command.
+        ctx.obj = shlex.join(["bayeslaw", *args])
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: object) -> list[str]:
@@ -184,9 +182,8 @@ def _with_options(function: Command) -> Callable[..., int]:
             with showing(True):
                 returned = function(**values)
             result = returned if isinstance(returned, Result) else Result(returned)
-            of_result = result.shown.document.get(
-                "warnings", []
-            )  # such as those of a report
+            # Such as those of a report.
+            of_result = result.shown.document.get("warnings", [])
             assert isinstance(of_result, list)
             shown = result.shown.adding(warnings=[*of_result, *said])
             show(function.__name__, shown, result.notes, printing)

@@ -118,9 +118,8 @@ def limits(text: str, option: str) -> dict[str, Any]:
         except ValueError:
             message = f"{option}: cannot read '{name}={value}'; write it as {PLAN!r}."
             raise BayeslawError(message) from None
-    needed = (
-        LIMITS[1:3] if "base" in values else LIMITS[:3]
-    )  # a base has its own params
+    # A base has its own params.
+    needed = LIMITS[1:3] if "base" in values else LIMITS[:3]
     if lacking := [name for name in needed if name not in values]:
         raise BayeslawError(
             f"{option} lacks {', '.join(lacking)}; write it as {PLAN!r}."

@@ -144,9 +144,8 @@ def fit_table(law: str, table: "bl.LossTable", sampling: FitSettings) -> Fitted:
     fit = by_method.get(method, bl.fit_pool if members else bl.fit)
     with warnings.catch_warnings():
         if method != "nuts":
-            warnings.simplefilter(
-                "ignore", FitWarning
-            )  # the heading of a point fit says it
+            # The heading of a point fit says it.
+            warnings.simplefilter("ignore", FitWarning)
         return fit(law, table, **settings)
 
 

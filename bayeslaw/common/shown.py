@@ -50,12 +50,10 @@ class Table:
 
     frame: "pd.DataFrame"
     title: str = ""  # words before the first colon are bold
-    formats: Mapping[str, Format] = field(
-        default_factory=dict
-    )  # others have four digits
-    optional: Sequence[
-        str
-    ] = ()  # columns left out, in this order, where a terminal is too narrow
+    # Others have four digits.
+    formats: Mapping[str, Format] = field(default_factory=dict)
+    # Columns left out, in this order, where a terminal is too narrow.
+    optional: Sequence[str] = ()
     left: Sequence[str] = ()  # columns aligned on the left, as the index is
 
     def cells(

@@ -265,9 +265,8 @@ def _given(rise: Floats, floor: Floats, y: Floats) -> tuple[Floats, ...]:
     the least and the greatest ceiling.
     """
     n = len(y)
-    of_rise = np.maximum((rise**2).sum(-1), 1e-100)[
-        ..., None
-    ]  # 0 where no pair has left the floor
+    # 0 where no pair has left the floor.
+    of_rise = np.maximum((rise**2).sum(-1), 1e-100)[..., None]
     # Sums over pairs of rise (y - floor (1 - rise)) and of the square of the latter factor.
     fall = 1 - rise
     cross = (rise @ y)[..., None] - floor * (rise * fall).sum(-1)[..., None]

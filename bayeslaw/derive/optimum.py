@@ -99,9 +99,8 @@ class Budgets:
     def along(self, log_flops: float, ratios: Floats) -> Floats:
         """Losses of a budget at some log(D / N), (draws, ratios)."""
         losses = self.losses(Rows(self.rows(log_flops, ratios)))
-        return np.where(
-            np.isnan(losses), np.inf, losses
-        )  # a draw overflows far from its rows
+        # A draw overflows far from its rows.
+        return np.where(np.isnan(losses), np.inf, losses)
 
     def best(self, log_flops: float, step: float = RATIO_STEP) -> tuple[Floats, Floats]:
         """Best log(D / N) of each draw at a budget, and the loss there, each (draws,).

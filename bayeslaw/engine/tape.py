@@ -51,9 +51,8 @@ class Tape:
     known: dict[object, "Node"] = field(default_factory=dict)
     inputs: dict[str, "Node"] = field(default_factory=dict)
     arrays: list[Floats] = field(default_factory=list)
-    named: dict[str, "Node"] = field(
-        default_factory=dict
-    )  # constants that a program can replace
+    # Constants that a program can replace.
+    named: dict[str, "Node"] = field(default_factory=dict)
     indices: list[Ints] = field(default_factory=list)
 
     def input(self, name: str, size: int = 1) -> "Node":

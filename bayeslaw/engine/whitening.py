@@ -57,9 +57,8 @@ def whitened(
     # 0, or minus infinity.
     log = F.log(w < MOST_PRECISE) + F.sum(F.log(diagonal(precision) < MOST_PRECISE))
     if groups:
-        sd = 1.0 / F.sqrt(
-            1.0 + w * groups.tau * groups.tau * groups.norms
-        )  # given the weights
+        # Given the weights.
+        sd = 1.0 / F.sqrt(1.0 + w * groups.tau * groups.tau * groups.norms)
         scale = w * groups.tau * sd
         common = groups.cross * (a.T * scale)
         seen = groups.with_r * scale

@@ -63,9 +63,8 @@ class RegisteredForecast(TypedDict):
     date: str
     bayeslaw: str
     law: str
-    fits: dict[
-        str, dict[str, Any]
-    ]  # by label: the law, the model, the training table, settings
+    # By label: the law, the model, the training table, settings.
+    fits: dict[str, dict[str, Any]]
     failures: list[str]  # of the convergence check
     seed: int
     synthetic: bool
@@ -352,9 +351,8 @@ def verify(
         "losses": jsonable(losses),
     }
     with held(path):
-        document = _read(
-            path
-        )  # another verification may have ended since the file was read
+        # Another verification may have ended since the file was read.
+        document = _read(path)
         results = [*document["results"], result]
         added = {
             "schema": SCHEMA,

@@ -162,9 +162,8 @@ def point_scores(predicted: Floats, loss: Floats) -> dict[str, float]:
     error = np.abs(predicted - loss)
     spread = x - x.mean()
     square = float(spread @ spread)
-    slope = (
-        float(spread @ y / square) if square > 0 else np.nan
-    )  # of one prediction there is none
+    # Of one prediction there is none.
+    slope = float(spread @ y / square) if square > 0 else np.nan
     return {
         "huber_log": float(huber(DELTA, r).mean()),
         "rmse_log": float(np.sqrt(np.mean(r**2))),
@@ -319,9 +318,8 @@ def compare(
                 words = "; ".join(drawn.convergence.failures)
             else:
                 with warnings.catch_warnings():
-                    warnings.simplefilter(
-                        "ignore", FitWarning
-                    )  # reported in the column `note`
+                    # Reported in the column `note`.
+                    warnings.simplefilter("ignore", FitWarning)
                     point = fit_huber(law, used, delta=delta, bounds=bounds, seed=seed)
                 scores = scored(point, rest)[0]
                 words = note(point, rest)

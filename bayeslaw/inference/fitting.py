@@ -199,9 +199,8 @@ def fit_map(
     """
     if member_laws(law) is not None:
         raise FitError("a pool has no mode; fit its laws alone.")
-    make_settings(
-        {"priors": priors, "likelihood": likelihood, "delta": delta}, seed
-    )  # checks them
+    # Checks them.
+    make_settings({"priors": priors, "likelihood": likelihood, "delta": delta}, seed)
     law = for_table(load_law(law), table)
     spec = make_spec(law, priors=priors, likelihood=likelihood, delta=delta)
     # A Huber likelihood given as an object has a threshold of its own.

@@ -158,9 +158,8 @@ class Forecast(Showing):
     weights: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "seed", int(self.seed)
-        )  # of NumPy, which files cannot hold
+        # Of NumPy, which files cannot hold.
+        object.__setattr__(self, "seed", int(self.seed))
 
     @property
     def positions(self) -> pd.DataFrame:

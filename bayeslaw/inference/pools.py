@@ -245,9 +245,8 @@ class Pool(Showing, BaseFit):
             draws = part.draws.isel(chain=slice(chains), draw=spaced)
             draws = draws.drop_vars("draw", errors="ignore")
             taken.append(draws.assign_coords(law=("draw", [name] * size)))
-        first = min(
-            parts.values(), key=lambda part: part.convergence.ok
-        )  # one that failed, if any
+        # One that failed, if any.
+        first = min(parts.values(), key=lambda part: part.convergence.ok)
         self._warn_beyond(first.frame, rows.name)
         return Forecast(
             draws=xr.concat(
@@ -376,9 +375,8 @@ def pair_draws(fits: Sequence[Fit]) -> tuple[list[Ints], str]:
     sampled = [
         tuple(id(member.draws) for member in fit.members.values()) for fit in fits
     ]
-    posteriors = [
-        name for name in dict.fromkeys(sampled) if name
-    ]  # a point fit has no draws
+    # A point fit has no draws.
+    posteriors = [name for name in dict.fromkeys(sampled) if name]
     draws = min((fit.count for fit in fits if fit.members), default=1)
     # Chains sampled with the same seed can be correlated between fits, so the draws of each are
     # shifted against those of the others; the one draw of a point fit is in every pair.

@@ -117,12 +117,10 @@ class Step(ABC):
     of_covariates: ClassVar[bool] = (
         False  # whether its parameters change the covariates
     )
-    priors: ClassVar[
-        Mapping[str, Prior]
-    ] = {}  # in reference coordinates; others are the law's
-    typical: ClassVar[
-        Mapping[str, float]
-    ] = {}  # sizes of parameters for which 1 is far from it
+    # In reference coordinates; others are the law's.
+    priors: ClassVar[Mapping[str, Prior]] = {}
+    # Sizes of parameters for which 1 is far from it.
+    typical: ClassVar[Mapping[str, float]] = {}
     leading: str = (
         ""  # the parameter that has another value in reference coordinates, if one has
     )
@@ -281,9 +279,8 @@ class Departure(Step):
     share: str
     base: str
     rise: str = ""
-    bases: Bases | None = field(
-        default=None, repr=False
-    )  # of the table that it is fitted to
+    # Of the table that it is fitted to.
+    bases: Bases | None = field(default=None, repr=False)
 
     @property
     def leading(self) -> str:  # type: ignore[override]
@@ -386,12 +383,10 @@ class Factor(Step, Deviation):
     """
 
     of = WHOLE
-    slopes: Mapping[
-        str, str
-    ]  # of the level, by covariate; the leading parameter is its intercept
-    along: ClassVar[
-        tuple[str, ...]
-    ]  # covariates of the level, as far as a law has them
+    # Of the level, by covariate; the leading parameter is its intercept.
+    slopes: Mapping[str, str]
+    # Covariates of the level, as far as a law has them.
+    along: ClassVar[tuple[str, ...]]
     marks: ClassVar[tuple[str, ...]]  # covariates of rows that are not as the law's
 
     @classmethod

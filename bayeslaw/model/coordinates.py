@@ -154,9 +154,8 @@ class _Parameters[A: Array]:
                 size[name] = q[term.slope] / term.local_exponent(
                     term.from_local(q, at, F), at, F
                 )
-                self.log = self.log + F.log(
-                    (size[name] > 0.0) * 1.0
-                )  # 0, or minus infinity
+                # 0, or minus infinity.
+                self.log = self.log + F.log((size[name] > 0.0) * 1.0)
                 continue
             unit = term.local_exponent(
                 term.from_local({**q, term.local: 1.0}, at, F), at, F

@@ -35,14 +35,12 @@ class Spec:
     """What is fitted, apart from the data."""
 
     law: Law  # with its discrepancy
-    priors: Mapping[
-        str, Prior
-    ]  # for ``E``, slopes and exponents in reference coordinates, noise
+    # For ``E``, slopes and exponents in reference coordinates, noise.
+    priors: Mapping[str, Prior]
     likelihood: Likelihood
     discrepancy: Discrepancy
-    effects: tuple[
-        str, ...
-    ] = ()  # levels of grouping that have a random effect on log loss
+    # Levels of grouping that have a random effect on log loss.
+    effects: tuple[str, ...] = ()
     # Those of them whose groups coincide with covariates of the law: they are not fitted, and new
     # groups draw their effects from the prior.
     drawn: tuple[str, ...] = ()

@@ -141,9 +141,8 @@ class PlannedRun:
 
     params: float
     ptpp: float | None  # not needed where no law knows it
-    base: (
-        str | None
-    )  # without a label, a law that starts from one takes that of N and P
+    # Without a label, a law that starts from one takes that of N and P.
+    base: str | None
     unique_tokens: float | None  # without it, no tokens repeat
     seed: int  # of the noise, and of random effects that are drawn
     replay: (
@@ -612,9 +611,8 @@ def farness(fits: Mapping[str, Fit], run: PlannedRun) -> Farness | None:
     if not tables:
         return None
     fitted = pd.concat([rows["tokens"] for rows, _ in tables.values()])
-    reach = (
-        2 * 10 ** MEASURED_DECADES["tokens"]
-    )  # beyond it all runs lie beyond the evidence
+    # Beyond it all runs lie beyond the evidence.
+    reach = 2 * 10 ** MEASURED_DECADES["tokens"]
     tokens = np.geomspace(fitted.min() / reach, fitted.max() * reach, 31)
     ratios = np.linspace(0, 1, 31)
     stage = {} if run.ptpp is None else {"ptpp": run.ptpp}

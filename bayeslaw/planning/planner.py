@@ -345,9 +345,8 @@ def monte_carlo(problem: Problem, place: Place | None) -> tuple[dict[str, Any], 
         problem.holds(problem.losses(place.budget, place.ratio))
     )
     ess = array_stats.ess(holds.astype(float), method="mean")
-    trials = (
-        round(float(np.clip(ess, 1, draws))) if np.isfinite(ess) else draws
-    )  # NaN: few draws
+    # NaN: few draws.
+    trials = round(float(np.clip(ess, 1, draws))) if np.isfinite(ess) else draws
     quantiles = np.array(binom.ppf((0.05, 0.95), trials, share)) / trials
     low, high = (problem.smallest(float(quantile)) or NOWHERE for quantile in quantiles)
     atpp = math.exp(place.budget)

@@ -44,10 +44,11 @@ from bayeslaw.plots.style import (
 )
 from bayeslaw.tables.hull import farthest
 
+# Of a posterior, and budgets, for the frontier.
 FRONTIER_DRAWS, FRONTIER_BUDGETS = (
     1000,
     25,
-)  # of a posterior, and budgets, for the frontier
+)
 ENDS_90 = (0.05, 0.5, 0.95)
 BEST_MARK: Look = {"marker": "D", "ms": 5, "mec": INK, "mew": 0.8, "ls": ""}
 NEAR_LOG_FLOPS = (

@@ -189,12 +189,13 @@ def backtest(result: Backtest) -> Figure:
 
 # -- plans -----------------------------------------------------------------------------------------
 
+# P(both) of the contours, beside the confidence asked for.
 CONTOURS = (
     0.5,
     0.8,
     0.9,
     0.95,
-)  # P(both) of the contours, beside the confidence asked for
+)
 CONTOUR = COLOURS[1]
 DIAMOND: Look = {"marker": "D", "ms": 7, "mfc": COLOURS[5], "mec": "black", "ls": ""}
 HATCHED: Look = {"fc": "none", "ec": (0, 0, 0, 0.3), "hatch": "///", "lw": 0}

@@ -78,9 +78,8 @@ class Report(Page, Showing):
     verdict: Note  # of the checks
     lead: str  # what was fitted and forecast
     warnings: Sequence[str]  # at the top, such as that a posterior has not converged
-    sections: Mapping[str, Shown] = field(
-        repr=False
-    )  # by anchor; figures are names of pictures
+    # By anchor; figures are names of pictures.
+    sections: Mapping[str, Shown] = field(repr=False)
     pictures: Mapping[str, Picture] = field(repr=False)
 
     @property

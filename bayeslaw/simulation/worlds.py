@@ -108,9 +108,8 @@ class World:
     target: str
     source: str  # the domain that may be forgotten
     laws: Mapping[str, Law]  # by domain, as are truth and sigma
-    truth: Mapping[
-        str, Mapping[str, float]
-    ]  # paper coordinates, D in the law's token unit
+    # Paper coordinates, D in the law's token unit.
+    truth: Mapping[str, Mapping[str, float]]
     sigma: Mapping[str, float]  # standard deviation of the noise on log loss
     # Values of params, ptpp, replay and atpp, D/N; the tables have one row per combination.
     cells: Mapping[str, Sequence[float]]
