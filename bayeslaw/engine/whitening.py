@@ -87,7 +87,7 @@ class Kept[T](NamedTuple):
     cross: T  # and with the other columns, (weights, groups)
 
 
-class Design(NamedTuple):
+class CorrelatedColumns(NamedTuple):
     """Columns of weights, and the rows' groups, where errors are correlated along runs."""
 
     columns: Floats  # (weights, rows)

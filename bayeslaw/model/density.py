@@ -16,7 +16,13 @@ from bayeslaw.common.arrays import Floats, Ints, Untyped
 from bayeslaw.engine.machine import Program, assemble, run, value_and_gradient
 from bayeslaw.engine.tape import FUNCTIONS as F
 from bayeslaw.engine.tape import Node, Tape, gather, scatter, spread, stack
-from bayeslaw.engine.whitening import Design, Groups, Kept, innovation_scale, whitened
+from bayeslaw.engine.whitening import (
+    CorrelatedColumns,
+    Groups,
+    Kept,
+    innovation_scale,
+    whitened,
+)
 from bayeslaw.laws.deviations import WHOLE, Linear, Walk
 from bayeslaw.laws.symbols import Values
 from bayeslaw.model.coordinates import normal_coefficients, parameters, start
@@ -60,7 +66,7 @@ class Density:
     data: Data
     program: Program = field(repr=False)
     memory: Floats = field(repr=False)
-    design: Design | None = field(repr=False)
+    design: CorrelatedColumns | None = field(repr=False)
 
     @property
     def size(self) -> int:
@@ -208,7 +214,7 @@ class _Builder:
                 np.arange(len(self.blocks)), [len(b.columns) for b in self.blocks]
             )
             columns = np.concatenate([block.columns for block in self.blocks])
-            design = Design(columns, of_block, before, group, len(of_level))
+            design = CorrelatedColumns(columns, of_block, before, group, len(of_level))
         program = assemble(self.tape, outputs)
         point = np.array(list(first.values()))
         weights = [*self.weights, *of_level]
