@@ -34,7 +34,7 @@ from bayeslaw import Law, Prior, from_frame, load_law
 from bayeslaw.design.design import Design
 from bayeslaw.laws.steps import KAPPA, Bases, Coupling, Departure, total_tokens
 from bayeslaw.laws.terms import ORIGIN, Term
-from bayeslaw.tables.reading import starting
+from bayeslaw.tables.bases import starting
 
 PAPER = bl.paper_world()
 N, P = PAPER.limits["params"], PAPER.limits["ptpp"]

@@ -19,8 +19,8 @@ from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.steps import UNIQUE, Tuning
 from bayeslaw.laws.terms import SYMBOLS, Values
+from bayeslaw.tables.files import write_frame
 from bayeslaw.tables.hull import BEYOND_PREFIX, evidence, in_words, locate
-from bayeslaw.tables.reading import write_frame
 from bayeslaw.tables.table import Rows
 from bayeslaw.tables.units import check_units
 
