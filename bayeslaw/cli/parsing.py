@@ -51,7 +51,8 @@ def covariates(text: str, option: str) -> dict[str, Any]:
     """Parse ``"params=8.1B tokens=1e9,1e10"`` to arguments of `bayeslaw.grid`; labels are text."""
     from bayeslaw.tables.validation import ALIASES, LABEL_COLUMNS, count
 
-    example, values = "params=8.1e9 tokens=1e9,1e10", {}
+    example = "params=8.1e9 tokens=1e9,1e10"
+    values: dict[str, Any] = {}
     for name, value in assignments(text, option, example).items():
         column = ALIASES.get(name, name)
         if column in values:
