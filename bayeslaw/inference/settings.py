@@ -83,7 +83,7 @@ class FitSettings:
     delta: float = setting(DELTA, "Threshold of the huber likelihood, in log loss.")
     discrepancy: "str | Discrepancy" = setting(
         AUTO,
-        "How the true loss may deviate from the law (auto, none, walk, trend, curvature, "
+        "How the true loss may deviate from the law (auto, none, walk, curvature, "
         "adaptation, from_base).",
         words="a name, such as 'none', or a Discrepancy",
         metavar="KIND",
