@@ -113,7 +113,7 @@ def best_rows(frame: pd.DataFrame) -> pd.DataFrame:
 
 def best_rate(fit: bl.Posterior, cell: pd.DataFrame) -> dict[str, Any]:
     """The best rate of one base: forecast, vertex of a parabola, and what others cost by it."""
-    usable = fit.accepted(unconverged=True)
+    usable = fit.accepted("unconverged")
     found = bl.derive.best_rate(usable, best_rows(cell)).to_frame([0.9])
     square, line, _ = np.polyfit(np.log(cell["rate"]), np.log(cell["loss"]), 2)
     best = -line / (2 * square)
@@ -351,7 +351,7 @@ def tuning(
     if method == "huber":
         error = np.log(bl.fit_huber(law, train).predict(test)) - truth
         return {"bias_latent": error.mean(), "crps_latent": np.abs(error).mean()}
-    fit = bl.fit(law, train, likelihood=method, **settings).accepted(unconverged=True)
+    fit = bl.fit(law, train, likelihood=method, **settings).accepted("unconverged")
     found: dict[str, Any] = {"gate": "; ".join(fit.convergence.failures) or "passed"}
     for kind in ("latent", "predictive"):
         logs = np.log(fit.forecast(test, kind=kind).samples)
@@ -576,7 +576,7 @@ def accuracy_rows(corpus: str, split: str, settings: dict) -> pd.DataFrame:
     table = bl.read_table(DATA / "gadre" / "overtraining.csv", where=own)
     known, held_out = table.split(train, test)
     fit = bl.fit("chinchilla", known, seed=0, **settings)
-    loss = fit.accepted(unconverged=True).forecast(held_out).samples
+    loss = fit.accepted("unconverged").forecast(held_out).samples
     median, frames = np.median(loss, axis=0), []
     measured = pd.read_csv(DATA / "gadre" / "accuracy.csv")
     here = measured["train_set"] == corpus

@@ -374,7 +374,7 @@ def placed(
     fit: bl.Posterior, test: bl.LossTable, levels: tuple[int, ...]
 ) -> pd.DataFrame:
     """Scores of each test row, its position, and what failed of the convergence check."""
-    forecast = fit.accepted(unconverged=True).forecast(test)
+    forecast = fit.accepted("unconverged").forecast(test)
     columns = ["position", "decades", "beyond_params", "beyond_tokens"]
     places = forecast.positions[columns].reset_index(drop=True)
     gate = "; ".join(fit.convergence.failures) or "passed"

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 import bayeslaw as bl
-from bayeslaw.checks.findings import SEVERITIES
+from bayeslaw.tables.verdict import SEVERITIES
 from benchmarks.held_out import LAW
 from benchmarks.methods import POSTERIORS, scored
 from benchmarks.runner import Jobs, Rows, Tables, experiment
@@ -128,7 +128,7 @@ def seeds(options: Namespace) -> Jobs:
             settings = {"draws": draws, "retry": False} | options.settings
             fit = bl.fit(LAW, train, seed=seed, **settings)
             state = fit.convergence
-            drawn = np.log(fit.accepted(unconverged=True).forecast(test).samples)
+            drawn = np.log(fit.accepted("unconverged").forecast(test).samples)
             low, median, high = np.quantile(drawn, [0.05, 0.5, 0.95], axis=0)
             frame = pd.DataFrame({"low": low, "median": median, "high": high})
             return (

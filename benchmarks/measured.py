@@ -169,7 +169,7 @@ def measured_plans(options: Namespace) -> Jobs:
                 fit = bl.fit("transfer", train, **WAYS[way] | options.settings)
                 about = {"kind": "forecast", "domain": domain, "train": len(train)}
                 rows.append(about | scored(fit, test))
-                fit = fit.accepted(unconverged=True, beyond_evidence=True)
+                fit = fit.accepted({"unconverged", "beyond-evidence"})
                 for kind, of_domain in losses.items():
                     samples = fit.forecast(test, kind=kind).samples
                     of_domain[domain] = Losses(test.loss, samples)

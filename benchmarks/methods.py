@@ -98,7 +98,7 @@ def measured(
 def scored(fit: bl.Posterior | bl.Pool, test: bl.LossTable) -> dict[str, Any]:
     """Scores of a fit's forecast of measured losses, converged or not; what failed of the check."""
     gate = "; ".join(fit.convergence.failures) or "passed"
-    drawn = fit.accepted(unconverged=True).forecast(test).samples
+    drawn = fit.accepted("unconverged").forecast(test).samples
     return {"test": len(test), "gate": gate} | scores(drawn, test)
 
 

@@ -129,7 +129,7 @@ def optimum(options: Namespace) -> Jobs:
             known: dict[float, float] = known,
         ) -> pd.DataFrame:
             fit = bl.fit(LAW, table, **options.settings)
-            fit = fit.accepted(unconverged=True, beyond_evidence=True)
+            fit = fit.accepted({"unconverged", "beyond-evidence"})
             budgets = [*known]
             found = bl.derive.compute_optimal(fit, budgets)
             frame = found.to_frame().set_index(["quantity", "flops"])

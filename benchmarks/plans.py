@@ -49,7 +49,7 @@ def planned(
     how = {"cores": 1} | settings
     fit = bl.fit_pool if law == "adaptation" else bl.fit
     fits = [fit(law, t, seed=2 * number + i, **how) for i, t in enumerate(tables)]
-    fits = [fit.accepted(unconverged=True, beyond_evidence=True) for fit in fits]
+    fits = [fit.accepted({"unconverged", "beyond-evidence"}) for fit in fits]
     fitted = time.process_time()
     failed = [
         f"{member.law.name} {domain}: {', '.join(member.convergence.failures)}"
@@ -198,10 +198,11 @@ def plan_of(
 ) -> dict[str, Any]:
     """The plan for a base, and its limits: medians of the forecasts at the reference point."""
     confidence, atpp, replay = asked
+    accepts = {"beyond-evidence"}
+    if smoke:
+        accepts.add("unconverged")
     own = {
-        domain: told(pool, base, domain).accepted(
-            unconverged=smoke, beyond_evidence=True
-        )
+        domain: told(pool, base, domain).accepted(accepts)
         for domain, pool in pools(target, folder, smoke).items()
     }
     row = bl.grid(

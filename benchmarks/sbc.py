@@ -156,7 +156,7 @@ def calibrate(
         )
         if not fit.convergence.rhat <= MOST_RHAT:
             continue
-        used = fit.accepted(unconverged=True, beyond_evidence=True)
+        used = fit.accepted({"unconverged", "beyond-evidence"})
         drawn = _quantities(fit, used.forecast(ahead, seed=seed + i).samples)
         true = _quantities(replace(fit, draws=truth.isel(draw=[i])), further[None])
         # Ranks assume independent draws: take about as many as the effective sample size.

@@ -32,8 +32,10 @@ import pandas as pd
 import bayeslaw as bl
 from bayeslaw import Law, Prior, from_frame, load_law
 from bayeslaw.design.design import Design
+from bayeslaw.laws.forms import of_role
 from bayeslaw.laws.steps import KAPPA, Bases, Coupling, Departure, total_tokens
-from bayeslaw.laws.terms import ORIGIN, Term
+from bayeslaw.laws.symbols import ORIGIN
+from bayeslaw.laws.terms import Term
 from bayeslaw.tables.bases import starting
 
 PAPER = bl.paper_world()
@@ -486,7 +488,7 @@ def from_bases(
         known = dict(zip(names, rows, strict=True))
         none = dict.fromkeys(columns, ((0.0,),))
         bases = Bases(known, chinchilla, columns, ((0.0, 0.0), (0.0, 0.0)), none)
-        law = transfer.of_role("target" if name == TARGET else "source")
+        law = of_role(transfer, "target" if name == TARGET else "source")
         departure = law.step(Departure)
         assert departure
         departure = replace(departure, bases=bases)

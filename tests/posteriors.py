@@ -9,6 +9,7 @@ from bayeslaw import PointFit, Pool, Posterior, load_law, paper_world
 from bayeslaw.design.design import Design
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.pools import role_of
+from bayeslaw.laws.forms import with_knots
 from bayeslaw.model.spec import make_spec
 from bayeslaw.model.training import for_table
 from tests.support import TRANSFER, exact_transfer
@@ -58,7 +59,7 @@ def drawn(law, table, truth, discrepancy="none", seed=0, draws=100, sigma=0.002)
         scale = name in ("walk_scale", "kappa")
         values[name] = scale + 0.01 * rng.standard_normal(size)
     variables = {name: (("chain", "draw"), value) for name, value in values.items()}
-    for walk in spec.law.over(Design(spec.law, table).x, at).walks:
+    for walk in with_knots(spec.law, Design(spec.law, table).x, at).walks:
         steps = rng.standard_normal((*size, len(walk.knots.positions)))
         variables[walk.steps] = (("chain", "draw", f"{walk.steps}_knot"), steps)
     settings = {"seed": int(np.sum(seed))}

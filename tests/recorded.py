@@ -139,9 +139,7 @@ def plan(**limits):
     """A plan of the paper's use case; its short fits have not converged."""
     world = bl.paper_world()
     fits = {"target": saved("world_form3"), "source": saved("world_source_form1")}
-    asked = {
-        n: f.accepted(unconverged=True, beyond_evidence=True) for n, f in fits.items()
-    }
+    asked = {n: f.accepted({"unconverged", "beyond-evidence"}) for n, f in fits.items()}
     return bl.plan(**asked | {**world.limits, "baseline": world.baseline(), **limits})
 
 

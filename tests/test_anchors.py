@@ -19,6 +19,7 @@ from bayeslaw.anchors.choice import (
 )
 from bayeslaw.design.design import Design
 from bayeslaw.inference.fitting import joined, refit
+from bayeslaw.laws.forms import taking
 from bayeslaw.laws.steps import Offset, Repetition
 from tests.posteriors import both
 from tests.support import CHINCHILLA, refused, saved, small, with_effects
@@ -205,7 +206,7 @@ def test_the_noise_of_a_pool_is_the_mean_of_its_members(world_fit):
 
 
 def test_a_fit_of_one_base_knows_its_size():
-    fit = saved("one_base").accepted(unconverged=True, beyond_evidence=True)
+    fit = saved("one_base").accepted({"unconverged", "beyond-evidence"})
     pool, goal = (
         grid(replay=[0.2, 0.3], tokens=[3e10, 4e10]),
         grid(replay=0.2, tokens=9e10),
@@ -238,7 +239,7 @@ def test_a_row_without_a_label_is_a_new_run_though_a_training_row_had_none_eithe
 
 def test_anchors_are_annealed_and_repeat_no_tokens_where_they_do_not_say():
     plain = bl.load_law("chinchilla")
-    law = plain.taking(Repetition, Offset)
+    law = taking(plain, Repetition, Offset)
     p = CHINCHILLA | {"R_D": 5.0, "R_D_N": 0.5, "unannealed": 0.1}
     p |= {"unannealed_D": 0.0, "unannealed_N": 0.0}
     table = bl.from_frame(small().frame.assign(annealed=[0, 1] * 10, unique_tokens=2e9))

@@ -15,7 +15,7 @@ from bayeslaw.checks import findings
 from bayeslaw.design.design import Design
 from bayeslaw.inference.fitting import refit
 from bayeslaw.inference.residuals import covariance
-from bayeslaw.tables.hull import MEASURED_DECADES, evidence
+from bayeslaw.tables.verdict import MEASURED_DECADES
 from tests.support import CHINCHILLA, DATA, ROOT, refused, saved, small
 
 FRENCH = bl.paper_world().table("french", seed=0)
@@ -355,13 +355,12 @@ def test_distance_is_refused_from_twice_what_was_measured():
         2: "refuse",
     }.items():
         rows = bl.grid(params=3e9 * 10**decades, tokens=1e10)
-        located = bl.locate(plain.table, rows, plain.columns)
-        assert evidence(located, plain.columns, refuse=True)[0] == level
+        assert plain.verdict(rows).level == level
     found = bl.check(plain, rows)["extrapolation"]
     assert found.level == "refuse"
     text = "No evidence: rows lie up to 2 decades of params (bands were tested to 0.96)"
     assert text in " ".join(found.words)
-    allowed = bl.check(plain.accepted(beyond_evidence=True), rows)
+    allowed = bl.check(plain.accepted("beyond-evidence"), rows)
     assert allowed.verdict.startswith("NO EVIDENCE")
 
 

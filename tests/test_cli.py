@@ -29,7 +29,7 @@ BRIEF = "--discrepancy none --effects none --chains 2 --draws 60 --tune 150"
 LIMITS = (
     "params=8.1e9 ptpp=279 max_loss=1.85 max_forgetting=.04 baseline=2.05 confidence=.8"
 )
-OPEN = "--allow-unconverged"
+OPEN = "--accept unconverged"
 WORLD = f"{OPEN} --target world_form3.nc --source world_source_form1.nc --params 8.1e9 --ptpp 279"
 PLAN = f"plan {WORLD} --max-loss 1.85 --max-forgetting .04 --baseline 2.05,.001 --confidence .8"
 COMMANDS = {
@@ -44,8 +44,9 @@ COMMANDS = {
     f" --rivals curvature {BRIEF} --out backtest.csv --figure backtest.png",
     "forecast": "forecast delphi_chinchilla.nc --rows delphi.csv --test 'scale >= 1e21' --seed 2"
     f" {OPEN} --out bands.csv",
-    "forecast grid": "forecast delphi_chinchilla.nc --kind latent --levels .8 --beyond-evidence"
-    f" {OPEN} --grid 'params=1e9,1e12 tokens=1e10,1e11' --backtest backtest.csv --figure grid.png",
+    "forecast grid": "forecast delphi_chinchilla.nc --kind latent --levels .8"
+    f" --accept beyond-evidence {OPEN} --grid 'params=1e9,1e12 tokens=1e10,1e11'"
+    " --backtest backtest.csv --figure grid.png",
     "forecast huber": "forecast french.csv --law chinchilla --train 'ptpp <= 31' --method huber"
     " --test 'ptpp == 279 and params > 3e9 and replay < .2' --figure huber.png",
     "register": "register delphi_chinchilla.nc planned.json --rows delphi.csv --seed 2"
@@ -182,16 +183,17 @@ MISTAKES = {
         "check plain.nc --where 'params > 0'": "--where has no effect without --rows",
         "verify registered.json --where 'N > 0'": "--where has no effect without a table",
         "report plain.nc --grid 'params=8e9 tokens=1e10' --compare form1": "needs a table",
-        "score unconverged.nc --rows small.csv": "--allow-unconverged",
-        "derive unconverged.nc": "--allow-unconverged",
-        "report unconverged.nc --rows small.csv": "--allow-unconverged",
-        f"anchors unconverged.nc {POOL} {FAR} --k 1": "--allow-unconverged",
-        f"forecast unconverged.nc --grid '{GRID}' --out no.csv": "--allow-unconverged",
-        f"register unconverged.nc no.json --grid '{GRID}'": "--allow-unconverged",
-        f"accuracy unconverged.nc pairs.csv --grid '{GRID}'": "--allow-unconverged",
+        "score plain.nc --accept beyond-evidence": "has no effect on this command",
+        "score unconverged.nc --rows small.csv": "--accept unconverged",
+        "derive unconverged.nc": "--accept unconverged",
+        "report unconverged.nc --rows small.csv": "--accept unconverged",
+        f"anchors unconverged.nc {POOL} {FAR} --k 1": "--accept unconverged",
+        f"forecast unconverged.nc --grid '{GRID}' --out no.csv": "--accept unconverged",
+        f"register unconverged.nc no.json --grid '{GRID}'": "--accept unconverged",
+        f"accuracy unconverged.nc pairs.csv --grid '{GRID}'": "--accept unconverged",
         f"accuracy plain.nc pairs.csv --pairs-where 'loss > 9' --grid '{GRID}'": "no pairs satisfy",
         f"register plain.nc registered.json --grid '{GRID}'": "never replaced",
-        f"plan {WORLD.removeprefix(OPEN)} {LOW} --baseline 2": "--allow-unconverged",
+        f"plan {WORLD.removeprefix(OPEN)} {LOW} --baseline 2": "--accept unconverged",
     },
     "fit delphi.csv": {
         "": "say which law to fit: --law NAME. Laws that need only columns that are there: chinch",
@@ -210,6 +212,9 @@ MISTAKES = {
         f"{TRAIN} --test 'scale > 0'": 'satisfy both --train "scale <= 3e20"',
         f"{SPLIT} --levels half": "--levels: cannot read 'half'",
         f"{SPLIT} --method huber --levels 0.5,0.9": "--levels has no effect on --method huber",
+        f"{SPLIT} --allow-unconverged": "--allow-unconverged is now --accept unconverged",
+        f"{SPLIT} --beyond-evidence": "--beyond-evidence is now --accept beyond-evidence",
+        f"{SPLIT} --accept far": "unknown name 'far'. Valid: beyond-evidence, unconverged",
         f"{SPLIT} --method map --why": "--why has no effect on --method map",
         f"{SPLIT} --grid params=1e9": "--grid goes without",
         f"{TRAIN} --grid ''": "--grid is empty",
@@ -235,7 +240,7 @@ MISTAKES = {
     },
     "derive plain.nc": {
         "--flops many": "--flops: cannot read 'many'",
-        "--loss 1.75": "add --beyond-evidence",
+        "--loss 1.75": "add --accept beyond-evidence",
         "--against other.nc": "give --loss",
         "--figure d.png": "give --flops",
         "--loss 2.2 --drift": "give --flops",
@@ -274,7 +279,7 @@ MISTAKES = {
         "--plan-source plain.nc --plan 'params=8.1e9 ptpp=279'": "--plan lacks max_loss, max_forg",
         "--plan-source plain.nc --plan ptp=279": "unknown limit 'ptp'; did you mean 'ptpp'?",
         "--plan-source plain.nc --plan params=8.1X": "cannot read 'params=8.1X'; write it as",
-        f"--plan-source unconverged.nc --plan '{LIMITS}'": "--allow-unconverged",
+        f"--plan-source unconverged.nc --plan '{LIMITS}'": "--accept unconverged",
     },
 }
 LINES = [
@@ -297,7 +302,7 @@ TEXTS = {
     f"fit delphi.csv {TRAIN} --method huber": "On a bound: E = 0",
     f"forecast delphi.csv {SPLIT} --method huber": "10 rows|point fit, nats per token",
     f"forecast plain.nc --grid '{GRID}' --levels .8": "80 % band|interpolation",
-    "forecast plain.nc --grid 'params=1e12 tokens=2e13' --beyond-evidence": "No evidence",
+    "forecast plain.nc --grid 'params=1e12 tokens=2e13' --accept beyond-evidence": "No evidence",
     f"forecast unconverged.nc --grid '{GRID}' {OPEN}": "NOT CONVERGED",
     "score plain.nc --rows small.csv": "Synthetic data|winkler_90|coverage_90",
     "verify registered.json": "Synthetic data|unchanged since it was registered",
@@ -307,7 +312,7 @@ TEXTS = {
     "derive plain.nc --flops 1e21 --at 'params=1e9 tokens=2e10'": "Compute-optimal split"
     "|Local exponents|reducible_N|searched 0.04942 to 6745 tokens per parameter",
     "derive plain.nc --flops 1e22 --search 500,1e4": "100 % on bound|further: --search 50,10000",
-    "derive plain.nc --loss 1.75 --beyond-evidence": "not determined",
+    "derive plain.nc --loss 1.75 --accept beyond-evidence": "not determined",
     f"recipes plain.nc other.nc --at 'params=1e9 tokens=2e10' {OPEN}": "has the lowest loss",
     f"anchors plain.nc {POOL} {FAR} --k 3 --seed 4": "drawn at random: no criterion gave better"
     " forecasts of measured losses; seed 4",
@@ -409,7 +414,7 @@ def test_check_says_first_that_the_bands_failed():
     [
         (".2,.3,.4", 0, "Plan: feasible: "),
         (".8", 1, "Plan: feasible, beyond the evidence: "),
-        (".8 --beyond-evidence", 0, "Plan: feasible, beyond the evidence: "),
+        (".8 --accept beyond-evidence", 0, "Plan: feasible, beyond the evidence: "),
     ],
 )
 def test_the_exit_code_and_the_first_line_of_a_plan_have_the_verdict(
@@ -431,7 +436,7 @@ def test_commands_that_come_next_run_as_they_are():
     # The other covariates of twice the largest model are its own: not the PTPP of a small one.
     fit = saved("world_form3")
     frame = fit.table.frame.query("params < 1e9 or ptpp == 15")
-    accepted = replace(fit, table=bl.from_frame(frame)).accepted(unconverged=True)
+    accepted = replace(fit, table=bl.from_frame(frame)).accepted("unconverged")
     passed = replace(accepted, convergence=saved("plain").convergence)
     largest = frame[frame["params"] == frame["params"].max()]
     line = next_commands(passed, Path("fit.nc"))[0]
@@ -574,7 +579,7 @@ def test_columns_that_are_missing_are_written_as_options():
 
 
 def test_a_warning_is_one_line_on_stderr_and_in_the_document():
-    line = "forecast plain.nc --grid 'params=1e13 tokens=1e10' --beyond-evidence"
+    line = "forecast plain.nc --grid 'params=1e13 tokens=1e10' --accept beyond-evidence"
     [text] = [text for text in result(line)["warnings"] if "counts" in text]
     assert "params = 1e+13 is 3.3e+03 times above the fitted rows" in text
     assert run(line).stderr.count(text) == 1
@@ -667,7 +672,7 @@ def test_a_registered_forecast_is_the_one_shown_and_an_edited_row_is_named():
 
 # -- a run that goes on ----------------------------------------------------------------------------
 
-RUNNING = f"running finished.csv run.csv {HUBER} --beyond-evidence"
+RUNNING = f"running finished.csv run.csv {HUBER} --accept beyond-evidence"
 
 
 def going_on():
@@ -697,7 +702,9 @@ def test_a_run_that_goes_on_is_fitted_with_the_table():
     finished, run = going_on()
     end = pd.DataFrame({"params": [3e9], "tokens": 1e11, "run": "3e+09", "annealed": 1})
     write(finished=finished, run=run, all=pd.concat([finished, run]), end=end)
-    whole = result(f"forecast all.csv {HUBER} --beyond-evidence --rows end.csv")["rows"]
+    whole = result(f"forecast all.csv {HUBER} --accept beyond-evidence --rows end.csv")[
+        "rows"
+    ]
     assert result(f"{RUNNING} --grid tokens=1e11")["rows"] == whole
     # The run is of the table's role, unless it says another one.
     write(finished=finished.assign(role="target"))
@@ -708,7 +715,8 @@ def test_a_run_that_goes_on_is_fitted_with_the_table():
     says = "run.csv: rows of role source, but the law was fitted to target"
     assert says in fails(f"{RUNNING} --grid tokens=1e11")
     write(finished=finished, run=run)
-    alone = f"forecast finished.csv {HUBER} --beyond-evidence --grid 'params=3e9 tokens=1e11'"
+    alone = f"forecast finished.csv {HUBER} --accept beyond-evidence"
+    alone += " --grid 'params=3e9 tokens=1e11'"
     assert result(alone)["rows"][0]["prediction"] != whole[0]["prediction"]
     for line, words in (
         (RUNNING, "Missing option '--grid'"),

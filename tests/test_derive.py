@@ -21,13 +21,13 @@ from bayeslaw.inference.pools import pair_draws
 from bayeslaw.inference.settings import make_settings
 from bayeslaw.inference.specification import AS_STATED, spec_as_stated, specify
 from bayeslaw.model.spec import make_spec
-from bayeslaw.tables.hull import MEASURED_DECADES
+from bayeslaw.tables.verdict import MEASURED_DECADES
 from tests.posteriors import GOOD, adapted, drawn
 from tests.support import CHINCHILLA, refused, saved
 
 beyond = pytest.mark.filterwarnings("ignore:No evidence:bayeslaw.TableWarning")
 ROWS = bl.grid(params=[1e9, 1e10], tokens=3e10)
-PLAIN, WALK = saved("plain"), saved("walk").accepted(unconverged=True)
+PLAIN, WALK = saved("plain"), saved("walk").accepted("unconverged")
 
 
 def known(**parameters):
@@ -158,7 +158,7 @@ def test_how_far_a_budget_lies_beyond_the_rows():
     ):
         with pytest.warns(bl.TableWarning, match="No evidence: rows lie up to"):
             call()
-    derive.compute_optimal(fit.accepted(beyond_evidence=True), 1e27)
+    derive.compute_optimal(fit.accepted("beyond-evidence"), 1e27)
 
 
 @beyond
@@ -253,11 +253,9 @@ def test_a_rule_and_its_band_with_drift_in_words_and_numbers():
 
 def test_a_law_without_discrepancy_is_used_as_it_is():
     assert law_as_stated(PLAIN) is PLAIN
-    one, two = (
-        law_as_stated(fit) for fit in (WALK, WALK.accepted(beyond_evidence=True))
-    )
+    one, two = (law_as_stated(fit) for fit in (WALK, WALK.accepted("beyond-evidence")))
     assert one.draws is two.draws  # sampled once
-    assert two.accepts_beyond
+    assert "beyond-evidence" in two.accepts
     same = bl.fit(
         "chinchilla", WALK.table, discrepancy="none", seed=WALK.settings["seed"]
     )
@@ -302,7 +300,7 @@ def test_priors_of_a_discrepancy_are_not_those_of_the_law_as_stated():
 def test_a_rule_that_cannot_be_fitted_says_so(tmp_path):
     path = tmp_path / "bare.nc"
     WALK.save(path, losses=False)
-    bare = bl.load(path).accepted(unconverged=True)
+    bare = bl.load(path).accepted("unconverged")
     refused(bl.FitError, "saved without its losses", derive.compute_optimal, bare, 1e21)
     refused(bl.FitError, "drift=True", derive.compute_optimal, bare, 1e21)
     split = derive.compute_optimal(WALK, 1e21, drift=True).to_frame()
@@ -310,7 +308,7 @@ def test_a_rule_that_cannot_be_fitted_says_so(tmp_path):
 
 
 def test_a_rule_whose_fit_did_not_converge_says_so():
-    good = replace(WALK, convergence=GOOD, accepts_unconverged=False)
+    good = replace(WALK, convergence=GOOD, accepts=frozenset())
     few = {"chains": 2, "draws": 20, "tune": 20, "retry": False}
     short = replace(good, settings={**good.settings, "seed": 11})
     with patch.dict(AS_STATED, few):
@@ -321,7 +319,7 @@ def test_a_rule_whose_fit_did_not_converge_says_so():
             short,
             1e21,
         )
-        accepted = derive.compute_optimal(short.accepted(unconverged=True), 1e21)
+        accepted = derive.compute_optimal(short.accepted("unconverged"), 1e21)
     assert all(
         failure.startswith("without discrepancy, table: ")
         for failure in accepted.failures
@@ -869,7 +867,5 @@ def test_mistakes_are_told(call, says):
 
 
 def test_an_unconverged_posterior_is_named():
-    found = derive.compute_optimal(
-        saved("unconverged").accepted(unconverged=True), 1e22
-    )
+    found = derive.compute_optimal(saved("unconverged").accepted("unconverged"), 1e22)
     assert found.to_frame()["unconverged"].str.len().all()

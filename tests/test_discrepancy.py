@@ -17,6 +17,7 @@ from bayeslaw.design.design import Design
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.settings import make_settings
 from bayeslaw.inference.specification import specify
+from bayeslaw.laws.forms import with_knots
 from bayeslaw.laws.priors import NOISE
 from bayeslaw.model import prior
 from bayeslaw.model.discrepancy import Adaptation, Curvature, WalkingExponents
@@ -106,7 +107,7 @@ ADAPTED = Adaptation().apply(load_law("form1"))
 def test_adaptation_by_hand(seed):
     rng, rows = np.random.default_rng(seed), DESIGN.sample(10, random_state=seed)
     x, at = Design(ADAPTED, rows).x, Design(ADAPTED, DESIGN).at
-    law = ADAPTED.over(x, at)
+    law = with_knots(ADAPTED, x, at)
     v = {name: rng.uniform(0.05, 0.3) for name in law.coordinates} | {"L_ref": 9.0}
     steps = {w.steps: rng.standard_normal(len(w.knots.positions)) for w in law.walks}
     middle = {
@@ -222,7 +223,7 @@ def drawn(law, seed, count=3):
 @settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 10**6))
 def test_walks_by_hand(seed):
-    law = WALKING.over(X, AT)
+    law = with_knots(WALKING, X, AT)
     q = drawn(law, seed, 1)
     v = {name: value.ravel() for name, value in q.items()}
     n, d = X["params"] - AT["params"], X["tokens"] - AT["tokens"]

@@ -19,7 +19,8 @@ import typer
 
 import bayeslaw as bl
 from bayeslaw.cli.app import app
-from bayeslaw.laws.terms import FORMULA_FUNCTIONS, LETTERS
+from bayeslaw.laws.formula import FORMULA_FUNCTIONS
+from bayeslaw.laws.symbols import LETTERS
 from bayeslaw.model.discrepancy import (
     ADAPTATION_WALK,
     COUPLING_PRIOR,

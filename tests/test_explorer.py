@@ -12,7 +12,7 @@ from tests.recorded import plan
 from tests.support import SAVED, fails, refused, run
 
 GRID = {"atpp": np.geomspace(1, 1000, 13), "replay": np.linspace(0.1, 0.9, 9)}
-ASKED = f"plan --allow-unconverged --target {SAVED / 'world_form3.nc'} --params 8.1e9 --ptpp 279 "
+ASKED = f"plan --accept unconverged --target {SAVED / 'world_form3.nc'} --params 8.1e9 --ptpp 279 "
 ASKED += (
     f"--source {SAVED / 'world_source_form1.nc'} --max-forgetting .02 --baseline 2.05"
 )
@@ -75,7 +75,7 @@ def test_the_plan_is_printed_if_there_is_no_page(tmp_path, monkeypatch):
 def test_the_command_writes_the_page(tmp_path):
     pytest.importorskip("plotly")
     page = tmp_path / "plan.html"
-    line = f"{ASKED} --max-loss 1.85 --beyond-evidence --explore {page} --json"
+    line = f"{ASKED} --max-loss 1.85 --accept beyond-evidence --explore {page} --json"
     assert json.loads(run(line).stdout)["page"] == str(page)
     assert "plotly" in page.read_text()
     assert "http://" not in page.read_text().split('<script id="data"')[1]

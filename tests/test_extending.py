@@ -14,6 +14,7 @@ import bayeslaw as bl
 from bayeslaw import Prior
 from bayeslaw.checks.left_out import left_out
 from bayeslaw.design.design import Design
+from bayeslaw.laws.forms import identity
 from bayeslaw.model.effects import GROUP_LEVELS, RUN, Level
 from bayeslaw.model.noise import Normal
 from bayeslaw.model.spec import make_spec
@@ -28,7 +29,7 @@ sys.path.insert(0, sys.argv[1])
 import pandas as pd, bayeslaw as bl
 import plugin
 rows = pd.read_json(sys.stdin, precise_float=True)
-fc = bl.load(sys.argv[2]).accepted(unconverged=True, beyond_evidence=True).forecast(rows, seed=2)
+fc = bl.load(sys.argv[2]).accepted({"unconverged", "beyond-evidence"}).forecast(rows, seed=2)
 print(json.dumps(fc.samples.tolist()))
 """
 
@@ -55,7 +56,7 @@ def fit():
         0.002 * rng.standard_normal((*size, 4)),
     )
     draws = xr.Dataset(draws, {"lab": ["a", "b", "c", "d"]})
-    usable = saved("unconverged").accepted(unconverged=True, beyond_evidence=True)
+    usable = saved("unconverged").accepted({"unconverged", "beyond-evidence"})
     return replace(usable, spec=spec, table=table, at=at, draws=draws)
 
 
@@ -141,7 +142,7 @@ def test_specs_come_back_from_a_file_or_say_what_it_cannot_hold(tmp_path):
     specs = [make_spec(each) for each in [*laws, replace(law, token_unit=1e9)]]
     assert (
         len({spec.identity for spec in specs})
-        == len({s.law.identity for s in specs})
+        == len({identity(s.law) for s in specs})
         == 4
     )
     rounded = Rounded((1.5, ("a", 2)), {"b": (1, -np.inf), "c": None})

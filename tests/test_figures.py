@@ -30,7 +30,7 @@ def figures():
     plots, train = bl.plots, delphi().query("scale <= 3e20")
     test = delphi().query("scale >= 1e21")
     fit, stages = (
-        saved(name).accepted(unconverged=True) for name in (SHORT, "world_form3")
+        saved(name).accepted("unconverged") for name in (SHORT, "world_form3")
     )
     fc = fit.forecast(test)
     late = (
@@ -166,7 +166,7 @@ def test_sizes_that_are_nearly_equal_share_a_panel_and_of_many_runs_some_are_dra
 
 
 def test_an_overview_says_in_what_runs_of_one_size_differ_and_leads_to_a_single_run():
-    fit = saved("world_form3").accepted(unconverged=True)
+    fit = saved("world_form3").accepted("unconverged")
     run = grid(params=8.1e9, tokens=1e10, replay=0.3, ptpp=279)
     figure = plots.overview(fit, run)
     assert figure.get_suptitle() == (
@@ -232,7 +232,7 @@ def test_pictures_of_what_is_infeasible():
 
 def test_a_panel_is_grey_where_all_lines_are_extrapolations_and_else_these_are_thin():
     design = {"params": 2.41e8, "tokens": [3e9, 6e10], "ptpp": 31}
-    fit = saved("world_form3").accepted(unconverged=True)
+    fit = saved("world_form3").accepted("unconverged")
     for replay, thin in (([0.3], 0), ([0.3, 0.9], 1)):
         rows = grid(**design, replay=replay)
         (ax,) = (figure := plots.forecast(fit, rows)).axes

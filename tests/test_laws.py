@@ -20,7 +20,8 @@ from bayeslaw.design.bases import drawn_bases, of_bases, unknown_bases
 from bayeslaw.design.design import Design
 from bayeslaw.huber.bases import base_table, fit_bases
 from bayeslaw.laws.deviations import CORE, START
-from bayeslaw.laws.law import REPLAY_CLIP
+from bayeslaw.laws.forms import identity, of_role, reads_share, taking
+from bayeslaw.laws.law import REPLAY_CLIP, shares
 from bayeslaw.laws.lawfiles import restored_law, stored_law
 from bayeslaw.laws.steps import (
     Departure,
@@ -30,10 +31,11 @@ from bayeslaw.laws.steps import (
     log_slopes,
     total_tokens,
 )
-from bayeslaw.laws.terms import ORIGIN, Term
+from bayeslaw.laws.symbols import ORIGIN
+from bayeslaw.laws.terms import Term
 from bayeslaw.model.discrepancy import Adaptation, Curvature, FromBase
 from bayeslaw.model.training import for_columns, for_table
-from bayeslaw.tables.hull import evidence
+from bayeslaw.tables.verdict import judge
 from tests import support
 from tests.support import (
     CHINCHILLA,
@@ -57,13 +59,10 @@ def texts(name):
 @pytest.mark.parametrize("case", RECORDED.values(), ids=RECORDED)
 def test_laws_are_as_recorded(case):
     """By hand-written classes of terms, before terms were formulas."""
-    law = load_law(case["law"]).of_role("target")
+    law = of_role(load_law(case["law"]), "target")
     # When they were recorded, the worth of repeated data did not depend on N.
-    law = (
-        law.with_steps(Repetition(falls=False)).taking(Offset)
-        if case["columns"]
-        else law
-    )
+    if case["columns"]:
+        law = taking(law.with_steps(Repetition(falls=False)), Offset)
     x, at = {name: np.array(values) for name, values in case["x"].items()}, case["at"]
     weights = np.cos(np.arange(1, 7))
     for point in case["points"]:
@@ -171,7 +170,7 @@ covariates = st.fixed_dictionaries(
 @given(p=parameters, x=covariates, role=st.sampled_from(["source", "target"]))
 def test_the_papers_equations_in_both_coordinates(name, p, x, role):
     law = load_law(name)
-    law = replace(law, role=role) if law.reads_own else law
+    law = replace(law, role=role) if reads_share(law) else law
     loss = law.loss(p, Design(law, grid(**x)).x)[0]
     assert loss == pytest.approx(by_hand(name, p, **x, role=role), rel=1e-9)
     p = {n: p[n] for n in law.parameters} | ({"lambda_": 0.9 * p["lambda_"]})
@@ -228,7 +227,7 @@ def test_the_role_of_a_table_says_what_the_share_of_its_own_text_is(tmp_path):
         table = bl.from_frame(DESIGN.assign(loss=2.0, role=role))
         law = for_columns(load_law("form1n"), table)
         assert law.role == role
-        x = law.shares(DESIGN["replay"].to_numpy())
+        x = shares(law, DESIGN["replay"].to_numpy())
         np.testing.assert_allclose(x["own"], np.log(own), rtol=1e-9)
         np.testing.assert_allclose(x["mixed"], np.log(own + 0.01), rtol=1e-9)
         np.testing.assert_allclose(x["rest"], np.log(1.01 - own), rtol=1e-9)
@@ -304,7 +303,7 @@ def test_worth_of_tokens(tokens, unique, replay, rate, falls, unit):
         "replay": [replay],
         "unique_tokens": [unique],
     }
-    law = replace(load_law("dcpt").taking(Repetition), token_unit=unit)
+    law = replace(taking(load_law("dcpt"), Repetition), token_unit=unit)
     x = Design(law, pd.DataFrame(row)).x
     found = unit * np.exp(law.effective({"R_D": rate, "R_D_N": falls}, x)["tokens"])[0]
     # Of 20 new tokens per parameter the rate is R_D.
@@ -330,9 +329,9 @@ COLUMNS |= {
 def test_columns_by_hand(name):
     """Offset and best rate count tokens seen, the law what these are worth."""
     plain = load_law(name)
-    law = plain.taking(Repetition, Offset, Tuning)
-    assert law.taking(Offset, Repetition, Tuning) is law
-    assert plain.taking(Tuning, Repetition, Offset) == law
+    law = taking(plain, Repetition, Offset, Tuning)
+    assert taking(law, Offset, Repetition, Tuning) is law
+    assert taking(plain, Tuning, Repetition, Offset) == law
     assert law.without_discrepancy.parameters == law.parameters
     frame, place = DESIGN.sample(40, random_state=3), np.arange(40)
     rate = np.where(place % 4, 1e-3 * 1.5 ** (place % 4), np.nan)
@@ -387,8 +386,8 @@ def test_more_epochs_than_were_fitted_are_an_extrapolation():
     ]
     assert "beyond_epochs" not in bl.locate(rows.drop(columns="unique_tokens"), far)
     assert "beyond_epochs" not in bl.locate(rows, far[["params"]])
-    _, words = evidence(located, ("params", "tokens"))
-    assert "0.3 decades of epochs (bands were tested to 0.15)" in words
+    verdict = judge(rows, far, ("params", "tokens"))
+    assert "0.3 decades of epochs (bands were tested to 0.15)" in verdict.evidence
 
 
 def test_fewer_epochs_than_were_fitted_are_none_beyond():
@@ -407,7 +406,7 @@ def test_fewer_epochs_than_were_fitted_are_none_beyond():
 
 
 def test_at_its_bound_of_zero_only_the_first_epoch_counts():
-    law = load_law("chinchilla").taking(Repetition)
+    law = taking(load_law("chinchilla"), Repetition)
     rows = grid(params=1e9, tokens=[1e9, 4e9]).assign(unique_tokens=2e9)
     p, x = CHINCHILLA | {"R_D": 0.0, "R_D_N": 0.0}, Design(law, rows).x
     first = load_law("chinchilla").covariates(rows.assign(tokens=[1e9, 2e9]))
@@ -433,7 +432,7 @@ def test_a_table_has_the_columns_that_vary():
     assert for_table(law, rated.query("rate == 1e-4")).step(Tuning) is None
     # The saved fits know what was planted: 3 % of offset; a cost of .03 about 4e-4 (N/6e8)^-.2.
     rows = grid(params=6e8, tokens=1e10)
-    usable = saved("columns").accepted(unconverged=True)
+    usable = saved("columns").accepted("unconverged")
     hot, cold = (usable.predict(rows.assign(annealed=a)) for a in (0, 1))
     assert np.log(hot / cold) == pytest.approx(np.log(1.03), abs=0.004)
     fit = saved("rates")
@@ -606,13 +605,13 @@ def test_transfer_by_hand(role):
     assert np.ptp(law.floor(p, x)) > 0.01
     spread = replace(law.step(Departure).bases, spread=((1.0, 0.0), (0.0, 1.0)))
     other = law.with_steps(replace(law.step(Departure), bases=spread))
-    assert other.identity == law.identity
+    assert identity(other) == identity(law)
 
 
 @pytest.mark.parametrize("role", ["target", "source"])
 def test_shares_of_start_and_core_are_derivatives_by_their_logs(role):
     """The start loss of a source has risen at once, by c in log where no text is its own."""
-    law = FromBase().apply(transfer(role).taking(Offset))
+    law = FromBase().apply(taking(transfer(role), Offset))
     rows = exact_transfer(role).frame
     rows = rows.assign(annealed=np.arange(len(rows)) % 2)
     x, at = Design(law, rows).x, Design(law, rows).at

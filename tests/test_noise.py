@@ -357,7 +357,7 @@ def test_a_run_of_each_size_takes_no_place_of_an_exact_law():
         bl.grid(params=2e9, tokens=2e10),
         table.frame.iloc[[0]].assign(tokens=2e10),
     )
-    fit = fit.accepted(unconverged=True)
+    fit = fit.accepted("unconverged")
     parts = [fit.forecast(rows).variance()["run"] for rows in (new, old)]
     assert parts[0].item() > 0.05
     assert parts[1].item() == 0

@@ -327,7 +327,7 @@ def plan(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
     fits = {"target": of_role(fit, "target"), "source": of_role(turned(fit), "source")}
     at, baseline = (float(each.predict(row)[0]) for each in fits.values())
     limits = {"max_loss": at, "max_forgetting": 0.02, "baseline": baseline}
-    far = {name: each.accepted(beyond_evidence=True) for name, each in fits.items()}
+    far = {name: each.accepted("beyond-evidence") for name, each in fits.items()}
     found = bl.plan(**far, **asked, **limits)
     shown = found if np.isfinite(found.tokens) else found.best
     here = row.assign(tokens=shown.tokens)
@@ -407,13 +407,13 @@ CELLS = [cell for cell in product(OPTIONS, CONSUMERS) if cell != ("point", "data
 @pytest.mark.parametrize(("name", "use"), CELLS)
 def test_pair(name, use):
     case, ask = OPTIONS[name](), CONSUMERS[use]
-    usable = case.fit.accepted(unconverged=True)
+    usable = case.fit.accepted("unconverged")
     if (name, use) in SAYS:
         refused(bl.BayeslawError, SAYS[name, use], ask, case, usable, case.rows)
         return
     found = ask(case, usable, case.rows)
     if case.twin is not None:
-        twin = case.twin.accepted(unconverged=True)
+        twin = case.twin.accepted("unconverged")
         np.testing.assert_equal(ask(case, twin, case.twin_rows), found)
 
 
@@ -478,7 +478,7 @@ SWAPPED: dict[str, tuple[str, Callable[..., Any]]] = {
 @pytest.mark.parametrize("use", SWAPPED)
 def test_the_other_role_is_refused(use, by_losses, tmp_path):
     """By the column `role`; and by the losses of bases, which are one loss for a source."""
-    fit = saved("form1n").accepted(unconverged=True, beyond_evidence=True)
+    fit = saved("form1n").accepted({"unconverged", "beyond-evidence"})
     frame = fit.table.frame
     rows = frame.drop(columns=["loss", "start_loss", "base_loss"])[:4].assign(
         role="target"
@@ -497,7 +497,7 @@ def test_the_other_role_is_refused(use, by_losses, tmp_path):
 
 def test_the_own_role_and_none_are_the_same():
     """Stated, left out, or said by the losses of bases; also of rows that are joined."""
-    fit = saved("form1n").accepted(unconverged=True, beyond_evidence=True)
+    fit = saved("form1n").accepted({"unconverged", "beyond-evidence"})
     rows = fit.table.frame[:4]
     bare = rows.drop(columns=["role", "start_loss", "base_loss"])
     np.testing.assert_array_equal(fit.latent(rows), fit.latent(bare))
@@ -599,7 +599,7 @@ def test_a_fit_without_its_losses_gives_the_same_or_refuses(name, use, tmp_path)
     case.fit.save(tmp_path / "fit.nc", losses=False)
     for fit in (case.fit, bl.load(tmp_path / "fit.nc")):
         try:
-            usable = fit.accepted(unconverged=True)
+            usable = fit.accepted("unconverged")
             found.append(CONSUMERS[use](case, usable, rows))
         except bl.BayeslawError as error:
             found.append(str(error))

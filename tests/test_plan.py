@@ -11,11 +11,12 @@ import pytest
 import bayeslaw as bl
 from bayeslaw import BayeslawError, PointFit, Pool, grid, load_law, plan, simulate
 from bayeslaw.common.formatting import certain
+from bayeslaw.laws.forms import taking
 from bayeslaw.laws.steps import Repetition
-from bayeslaw.laws.terms import ORIGIN
+from bayeslaw.laws.symbols import ORIGIN
 from bayeslaw.simulation import example
 from bayeslaw.simulation.worlds import true_fits
-from bayeslaw.tables.hull import MEASURED_DECADES, evidence
+from bayeslaw.tables.verdict import MEASURED_DECADES
 from tests import posteriors, support
 from tests.posteriors import (
     BASE,
@@ -52,7 +53,7 @@ def fits():
 
 def accepted(**fits):
     """The fits, for plans however far from their rows."""
-    return {name: fit.accepted(beyond_evidence=True) for name, fit in fits.items()}
+    return {name: fit.accepted("beyond-evidence") for name, fit in fits.items()}
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +130,7 @@ def test_planned_losses_are_those_of_forecasts(name, discrepancy, unique):
     fit = (
         made(name, discrepancy, unique)
         if discrepancy
-        else saved(name).accepted(unconverged=True)
+        else saved(name).accepted("unconverged")
     )
     run, ratios = around_the_rows(fit)
     asked = {"unique_tokens": unique} if unique else {}
@@ -397,7 +398,7 @@ def test_papers_plan_from_the_true_laws_in_any_unit_of_tokens(unit):
     found = plan(**accepted(target=target, source=source), **loose)
     assert found.tokens == pytest.approx(tokens, rel=1e-9)
     # Where they repeat, more are worth as many.
-    p, law = target.parameters | {"R_D": 15.0, "R_D_N": 0.5}, law.taking(Repetition)
+    p, law = target.parameters | {"R_D": 15.0, "R_D_N": 0.5}, taking(law, Repetition)
     unique = tokens / 4
     rate = 15.0 * (unique / (20 * 8.1e9)) ** 0.5
     seen = unique * (1 - rate * np.log(1 - (tokens / unique - 1) / rate))
@@ -801,12 +802,9 @@ def test_a_plan_has_the_verdict_of_the_check_there(fits, pooled, asked, status, 
     assert str(found).startswith(f"Plan: {status}: about {shown:.3g} ATPP ")
     assert str(found).count("No evidence") == bool(found.evidence) == bool(words)
     assert words in found.evidence
-    row, columns = (
-        grid(**RUN, replay=found.replay, tokens=found.tokens),
-        fits["target"].columns,
-    )
-    located = bl.locate(fits["target"].table, row, columns)
-    assert (evidence(located, columns)[0] == "ok") == (status == "feasible")
+    row = grid(**RUN, replay=found.replay, tokens=found.tokens)
+    near = fits["target"].verdict(row).level == "ok"
+    assert near == (status == "feasible")
     of = "" if not words else "plan" if found.cheaper is None else "cheaper"
     assert found.to_dict()["evidence_of"] == of
     if "max_loss" not in asked:

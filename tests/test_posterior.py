@@ -36,6 +36,8 @@ from bayeslaw.inference.pools import load_posterior
 from bayeslaw.inference.residuals import group_effects, last_errors
 from bayeslaw.inference.storage import SCHEMA
 from bayeslaw.inference.variance import shares, shares_blocks
+from bayeslaw.laws.forms import taking
+from bayeslaw.laws.parameters import prior_bounds
 from bayeslaw.laws.priors import NOISE, override
 from bayeslaw.laws.steps import Repetition
 from bayeslaw.model import effects
@@ -45,7 +47,7 @@ from bayeslaw.model.training import for_table, make_data
 from tests.posteriors import of_role, turned
 from tests.support import DATA, SAVED, TRUTH, on_bound, refused, saved, small, stages
 
-ALLOW = {"unconverged": True}
+ALLOW = "unconverged"
 ROWS = grid(params=[2e9, 1e10], tokens=[2e11, 1e12])
 PLACE = ["position", "decades"]
 
@@ -60,7 +62,7 @@ def posterior():
 
 @pytest.mark.parametrize("name", ["plain", "walk", "transfer"])
 def test_a_forecast_validates_its_rows_once(name):
-    fit = saved(name).accepted(**ALLOW)
+    fit = saved(name).accepted(ALLOW)
     rows = fit.table.frame.drop(columns="loss").iloc[:10]
     with cProfile.Profile() as profile:
         fit.forecast(rows)
@@ -70,7 +72,7 @@ def test_a_forecast_validates_its_rows_once(name):
 
 @pytest.mark.parametrize("name", ["plain", "walk", "transfer", "groups"])
 def test_losses_do_not_depend_on_how_many_are_evaluated_at_once(name, monkeypatch):
-    fit = saved(name).accepted(**ALLOW, beyond_evidence=True)
+    fit = saved(name).accepted({ALLOW, "beyond-evidence"})
     rows = fit.table.frame.drop(columns="loss").iloc[:7]
     rows = pd.concat([rows, rows.assign(tokens=rows["tokens"] * 3)], ignore_index=True)
     if "base" in rows:  # of bases that are not known, each draw has losses of its own
@@ -85,7 +87,7 @@ def test_losses_do_not_depend_on_how_many_are_evaluated_at_once(name, monkeypatc
 
 
 def test_a_forecast_takes_four_times_the_memory_of_its_draws():
-    fit = saved("two_stages").accepted(**ALLOW, beyond_evidence=True)
+    fit = saved("two_stages").accepted({ALLOW, "beyond-evidence"})
     rows = fit.table.frame.drop(columns="loss")
     rows = rows.loc[np.arange(3000) % len(rows)].reset_index(drop=True)
     tracemalloc.start()
@@ -309,7 +311,7 @@ def test_rows_that_the_command_refuses_are_warned_of(posterior, pooled):
     assert len(found) == 1
     assert "No evidence" in str(fc)
     assert "No evidence" not in str(fit.forecast(near))
-    fit.accepted(beyond_evidence=True).forecast(far)
+    fit.accepted("beyond-evidence").forecast(far)
 
 
 # -- the gate -------------------------------------------------------------------------------------
@@ -457,12 +459,12 @@ def test_an_unconverged_posterior_is_refused_or_marked():
     for use in (fit.forecast, fit.predict, lambda rows: bl.score(fit, rows)):
         refused(
             NotConverged,
-            r"bulk ESS .* < 200.*fit.accepted.unconverged=True",
+            r"bulk ESS .* < 200.*fit.accepted..unconverged",
             use,
             small(),
         )
     refused(NotConverged, "ESS", fit.forecast, small(), kind="latent")
-    usable = fit.accepted(**ALLOW)
+    usable = fit.accepted(ALLOW)
     marked = usable.forecast(small())
     assert marked.convergence.failures == fit.convergence.failures
     for frame in (marked.bands(), marked.to_frame()):
@@ -473,11 +475,13 @@ def test_an_unconverged_posterior_is_refused_or_marked():
 
 def test_what_is_accepted_stays_with_the_fit_and_is_not_saved(path):
     fit = saved("unconverged")
-    both = fit.accepted(unconverged=True).accepted(beyond_evidence=True)
-    assert (both.accepts_unconverged, both.accepts_beyond) == (True, True)
-    assert not fit.accepts_unconverged  # another fit
-    pool = bl.Pool({"one": fit, "two": saved("walk")}).accepted(unconverged=True)
-    assert not pool.accepts_beyond
+    both = fit.accepted("unconverged").accepted("beyond-evidence")
+    assert both.accepts == {"unconverged", "beyond-evidence"}
+    assert not fit.accepts  # another fit
+    valid = "did you mean 'unconverged'. Valid: beyond-evidence, unconverged"
+    refused(bl.BayeslawError, valid, fit.accepted, "converged")
+    pool = bl.Pool({"one": fit, "two": saved("walk")}).accepted("unconverged")
+    assert pool.accepts == {"unconverged"}
     assert pool.require_converged() == tuple(
         f"table: {w}" for w in pool.convergence.failures
     )
@@ -529,7 +533,7 @@ def test_a_tree_has_all_groups_and_arviz_reads_it():
 
 def test_a_prior_that_cannot_be_drawn_is_left_out():
     fit = saved("tinycpt_form1")
-    bounds = fit.law.prior_bounds
+    bounds = prior_bounds(fit.law.by_symbol)
     noise = {name for name in fit.spec.priors if name not in bounds}
     flat = override(fit.spec.priors, "flat", bounds, proper={*NOISE, *noise})
     fit = replace(fit, spec=replace(fit.spec, priors=flat))
@@ -622,7 +626,7 @@ def test_other_layouts_and_damage(path, spoil, says):
 def test_a_fit_of_an_older_version_is_not_called_damaged(path):
     """Repeated data were once worth the same to models of all sizes; the layout is the same."""
     fit = saved("plain")
-    older = fit.law.taking(Repetition)
+    older = taking(fit.law, Repetition)
     assert {*older.coordinates} - {*fit.law.coordinates} == {"R_D", "R_D_N"}
     draws = fit.draws.assign(R_D=fit.draws["alpha"] * 0 + 15.0)
     replace(fit, spec=replace(fit.spec, law=older), draws=draws).save(path)
@@ -722,7 +726,7 @@ def test_no_draws_stay_that_give_back_losses(path):
         tokens=lambda rows: rows["tokens"] * 2
     )
     older, fit = (
-        each.accepted(unconverged=True, beyond_evidence=True) for each in (older, fit)
+        each.accepted({"unconverged", "beyond-evidence"}) for each in (older, fit)
     )
     np.testing.assert_array_equal(
         older.forecast(rows).samples, fit.forecast(rows).samples
@@ -731,8 +735,8 @@ def test_no_draws_stay_that_give_back_losses(path):
 
 
 def test_without_losses_a_fitted_run_goes_on_as_another_of_its_settings(path):
-    fit = saved("groups").accepted(unconverged=True, beyond_evidence=True)
-    bare = without_losses(fit, path).accepted(unconverged=True, beyond_evidence=True)
+    fit = saved("groups").accepted({"unconverged", "beyond-evidence"})
+    bare = without_losses(fit, path).accepted({"unconverged", "beyond-evidence"})
     rows = fit.table.frame.drop(columns="loss")
     np.testing.assert_array_equal(
         bare.forecast(rows).samples, fit.forecast(rows).samples
@@ -790,7 +794,7 @@ def test_a_saved_pool(pool, path):
     again = load(path)
     assert isinstance(again, bl.Pool)
     assert (again.name, dict(again.weights)) == ("ours", dict(pool.weights))
-    before, after = (each.accepted(**ALLOW).forecast(ROWS) for each in (pool, again))
+    before, after = (each.accepted(ALLOW).forecast(ROWS) for each in (pool, again))
     np.testing.assert_array_equal(before.samples, after.samples)
     refused(
         FileError, "fit of one of its laws alone: long, short", load_posterior, path
@@ -855,7 +859,7 @@ def test_what_a_table_of_one_base_leaves_out(one_base, name):
 
 
 def test_a_pool_of_one_base_forecasts_and_plans_at_its_values_alone():
-    fit = saved("one_base").accepted(**ALLOW)
+    fit = saved("one_base").accepted(ALLOW)
     for name, member in fit.members.items():
         says = f"{name}: all rows at params 3e+08, ptpp 60: other values are refused; without "
         assert says + LEFT_OUT[name].replace(" ", ", ") in fit.shown().text(1000)

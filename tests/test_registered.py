@@ -41,7 +41,7 @@ def path(predicted, tmp_path):
 
 @pytest.fixture(scope="module")
 def wider():
-    return saved("plain").accepted(beyond_evidence=True).forecast(WIDER, seed=1)
+    return saved("plain").accepted("beyond-evidence").forecast(WIDER, seed=1)
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_the_file_says_what_was_forecast_from_what(predicted, path, tmp_path):
     # Known losses, mixtures and failures.
     bl.register(plain.forecast(small()), known := tmp_path / "x.json")
     assert content(known)["losses_known"] == 20
-    failed = saved("unconverged").accepted(unconverged=True).forecast(PLANNED)
+    failed = saved("unconverged").accepted("unconverged").forecast(PLANNED)
     bl.register(
         replace(failed, fits={"a": plain, "b": plain}), mixed := tmp_path / "y.json"
     )
@@ -288,7 +288,7 @@ def test_the_training_table_is_named_without_its_folder(tmp_path, predicted):
 
 def test_what_cannot_be_registered(predicted, path, tmp_path):
     before, new, plain = path.read_bytes(), tmp_path / "x.json", saved("plain")
-    twice = plain.accepted(beyond_evidence=True).forecast(pd.concat([WIDER, WIDER[:1]]))
+    twice = plain.accepted("beyond-evidence").forecast(pd.concat([WIDER, WIDER[:1]]))
     for bad, where, draws, says in (
         (predicted, path, 0, "never replaced"),
         (
@@ -403,7 +403,7 @@ def test_what_verify_refuses(file, losses):
 
 
 def test_memory_does_not_grow_with_the_square_of_the_rows(tmp_path):
-    fit = saved("plain").accepted(beyond_evidence=True)
+    fit = saved("plain").accepted("beyond-evidence")
     rows = bl.grid(
         params=np.geomspace(1e8, 3e9, 50), tokens=np.geomspace(1e9, 1e11, 80)
     )
@@ -422,7 +422,7 @@ def test_memory_does_not_grow_with_the_square_of_the_rows(tmp_path):
 
 
 def test_losses_of_bases_are_matched_where_a_law_starts_from_them(tmp_path):
-    fit = saved("transfer").accepted(unconverged=True, beyond_evidence=True)
+    fit = saved("transfer").accepted({"unconverged", "beyond-evidence"})
     rows = fit.table.frame[:2].drop(columns="loss")
     bl.register(fit.forecast(rows), path := tmp_path / "x.json")
     measured = rows.assign(loss=2.0, start_loss=rows["start_loss"] + [0, 0.1])
@@ -431,7 +431,7 @@ def test_losses_of_bases_are_matched_where_a_law_starts_from_them(tmp_path):
 
 def test_labels_match_whatever_type_a_file_gave_them(tmp_path):
     def registered(name, rows):
-        fit = saved("plain").accepted(beyond_evidence=True)
+        fit = saved("plain").accepted("beyond-evidence")
         bl.register(fit.forecast(rows), tmp_path / name)
         return tmp_path / name
 

@@ -143,7 +143,7 @@ def test_a_fit_that_has_not_converged_comes_first():
     rows = NEW.frame[["params", "tokens"]]
     with pytest.raises(bl.NotConverged):
         bl.report(saved("unconverged"), rows)
-    made = bl.report(saved("unconverged").accepted(unconverged=True), rows)
+    made = bl.report(saved("unconverged").accepted("unconverged"), rows)
     assert made.warnings[0].startswith("NOT CONVERGED")
     assert made.html.index("NOT CONVERGED") < made.html.index("<nav")
     assert any("Synthetic data" in warning for warning in made.warnings)
@@ -188,7 +188,7 @@ def test_known_and_new_bases_are_counted_and_repeated_rows_are_labelled():
     rows = pd.concat(
         [train.frame, test.frame, test.frame.assign(run="again")], ignore_index=True
     )
-    made = bl.report(saved("delphi_chinchilla").accepted(unconverged=True), rows)
+    made = bl.report(saved("delphi_chinchilla").accepted("unconverged"), rows)
     words = "7 of the 9 bases to forecast are in the training rows; the effect of a new base"
     assert words in text(made, "data")
     table = next(b for b in made.sections["forecast"].blocks if hasattr(b, "frame"))

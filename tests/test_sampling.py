@@ -261,7 +261,7 @@ def bands(table, **settings):
     found = fit(
         "chinchilla", table, **PLAIN | {"draws": 500, "retry": False} | settings
     )
-    samples = np.log(found.accepted(unconverged=True).forecast(AHEAD).samples)
+    samples = np.log(found.accepted("unconverged").forecast(AHEAD).samples)
     low, middle, high = np.quantile(samples, [0.05, 0.5, 0.95], axis=0)
     return middle, high - low
 

@@ -23,7 +23,7 @@ from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitting import fit_spec
 from bayeslaw.inference.settings import make_settings
 from bayeslaw.inference.specification import specify
-from bayeslaw.laws.terms import ORIGIN
+from bayeslaw.laws.symbols import ORIGIN
 from bayeslaw.model.discrepancy import NoDiscrepancy
 from bayeslaw.model.noise import DOF_FLOOR
 from bayeslaw.tables.table import subset
@@ -43,7 +43,7 @@ BANDS = ["coverage_50", "coverage_80", "coverage_90", "width_90", "crps", "winkl
 WORLD = bl.paper_world()
 SPLIT = {"train": "ptpp <= 31", "test": "ptpp == 279"}
 ANCHORS = "ptpp == 279 and params == 241e6"
-ALLOW = {"unconverged": True}
+ALLOW = {"unconverged"}
 
 
 @settings(max_examples=15, deadline=None)
@@ -246,12 +246,12 @@ def test_posteriors_are_compared_with_the_settings_that_are_given():
     train, test = small().split("tokens < 5e10")
     how = SHORT | {"likelihood": "huber", "delta": 0.05}
     asked = {"train": "tokens < 5e10", "laws": ["chinchilla"], "method": "nuts", **how}
-    refused(bl.NotConverged, "unconverged=True", bl.compare, small(), **asked)
-    found = bl.compare(small(), **asked, **ALLOW).loc["chinchilla"]
+    refused(bl.NotConverged, "fit.accepted..unconverged", bl.compare, small(), **asked)
+    found = bl.compare(small(), **asked, accepts=ALLOW).loc["chinchilla"]
     fitted = bl.fit("chinchilla", train, **how)
     assert (
         found[POINT + BANDS].to_dict()
-        == bl.score(fitted.accepted(**ALLOW), test).to_dict()
+        == bl.score(fitted.accepted(ALLOW), test).to_dict()
     )
     assert found["note"] == "; ".join(fitted.convergence.failures) != ""
 
@@ -270,7 +270,7 @@ def test_a_backtest_scores_the_forecasts_of_later_rows_at_each_cut(tmp_path):
         assert rows["decades"].max() == pytest.approx(np.log10(flops.max() / cut))
     train, test = table.split("6 * params * tokens <= 6e19")
     for model, how in {"chinchilla": {}, **rivals}.items():
-        fitted = bl.fit("chinchilla", train, seed=3, **SHORT | how).accepted(**ALLOW)
+        fitted = bl.fit("chinchilla", train, seed=3, **SHORT | how).accepted(ALLOW)
         scores = bl.score(fitted, test, seed=3)
         rows = found.rows[(found.rows["model"] == model) & (found.rows["cut"] == 6e19)]
         assert rows["inside_90"].mean() == scores["coverage_90"]
@@ -516,7 +516,7 @@ def test_the_forecast_of_a_pool_is_a_mixture_wider_where_its_members_differ():
         {"a": saved("walk"), "b": saved("plain")},
         bl.grid(params=5e9, tokens=[1e11]),
     )
-    pool = bl.Pool(members, {"a": 1.0, "b": 3.0}).accepted(**ALLOW)
+    pool = bl.Pool(members, {"a": 1.0, "b": 3.0}).accepted(ALLOW)
     mixed = pool.forecast(rows, seed=4)
     assert float((mixed.draws["law"] == "a").mean()) == pytest.approx(0.25, abs=0.01)
     one, two = (pool.members[name].forecast(rows, seed=4) for name in "ab")
@@ -580,7 +580,7 @@ def test_effects_of_new_sizes_take_out_what_the_law_absorbed_of_the_fitted_ones(
 
 def test_a_plan_has_the_effect_of_a_new_size_where_it_lies():
     """Its probability is that of the forecast there, as far out as the plan is."""
-    few = saved("curvature").accepted(unconverged=True, beyond_evidence=True)
+    few = saved("curvature").accepted({"unconverged", "beyond-evidence"})
     far = bl.grid(params=2e9, tokens=2e9 * 2000)
     source = bl.PointFit(
         bl.load_law("chinchilla"), CHINCHILLA, ORIGIN, 0.0, 0.02, 0, 0, 1.0

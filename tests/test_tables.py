@@ -17,6 +17,7 @@ import bayeslaw as bl
 from bayeslaw import TableError, TableWarning, from_frame, grid, locate, read_table
 from bayeslaw.tables.hull import displacement, in_words
 from bayeslaw.tables.units import check_units
+from bayeslaw.tables.verdict import judge, worst
 from tests.support import DATA, GOOD, ROOT, refused, saved
 
 # -- files ----------------------------------------------------------------------------------------
@@ -899,3 +900,31 @@ def test_rows_that_cannot_be_located():
         (grid(replay=0.5), None, "no covariate"),
     ):
         refused(TableError, says, locate, grid(**CORNERS), rows, columns)
+
+
+def test_the_worst_verdict_is_refused_unless_it_is_accepted():
+    """N is fitted up to 1e9, and bands were tested to .96 decades beyond."""
+    train = bl.grid(params=[1e8, 1e9], tokens=[1e9, 1e10])
+    near, far, too_far = (
+        judge(
+            train, bl.grid(params=1e9 * 10**decades, tokens=1e10), ["params", "tokens"]
+        )
+        for decades in (0.5, 1.2, 2.5)
+    )
+    levels = [verdict.level for verdict in (near, far, too_far)]
+    assert levels == ["ok", "no evidence", "refuse"]
+    assert near.words == ""
+    assert worst([near, far, too_far, far]) is too_far
+    assert worst([]).level == "ok"
+    far.require("plan")
+    refused(
+        TableError,
+        "^plan: No evidence: .* or use fit.accepted",
+        too_far.require,
+        "plan",
+    )
+    accepted = too_far.accepting({"beyond-evidence"})
+    assert accepted.level == "no evidence"
+    assert accepted.words == too_far.evidence
+    accepted.require("plan")
+    assert too_far.accepting({"unconverged"}) is too_far

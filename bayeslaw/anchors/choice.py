@@ -176,10 +176,8 @@ def joint_gaussian(
     # Candidates may state a domain, and targets not; the losses are of the fit's.
     frame = frame.drop(columns=[*OF_DOMAIN], errors="ignore")
     rows = pd.concat(completed([frame, targets]), join="inner")
-    log_loss, noise = (
-        np.empty((len(draws), len(rows))),
-        np.zeros((len(frame), len(frame))),
-    )
+    log_loss = np.empty((len(draws), len(rows)))
+    noise = np.zeros((len(frame), len(frame)))
     for member, of_member, index in fit.by_member(draws):
         # Candidates and targets of one new size have the same effect.
         losses = np.log(member.latent(rows))
@@ -213,7 +211,8 @@ def _noise(fit: Posterior, frame: pd.DataFrame) -> Floats:
         group = effects.labels(frame, name, fit.draws[name].values)
         new = ~effects.is_fitted(fit.draws, name, frame)
         if name == "base" and "base" not in frame and {"params", "ptpp"} <= {*frame}:
-            group, new = codes_of_bases(frame)[0].astype(str), np.ones(len(frame), bool)
+            group = codes_of_bases(frame)[0].astype(str)
+            new = np.ones(len(frame), bool)
         variance = float(np.median(fit.values()[f"tau_{name}"] ** 2))
         total += variance * ((group[:, None] == group) & new & new[:, None])
     return total
@@ -223,7 +222,8 @@ def candidate_rows(
     posterior: Posterior | Pool, candidates: Rows | pd.DataFrame
 ) -> pd.DataFrame:
     """Valid candidate rows that are not training rows of the posterior."""
-    columns, rows = [*posterior.columns], posterior.rows(candidates, "candidates")
+    columns = [*posterior.columns]
+    rows = posterior.rows(candidates, "candidates")
     check_units(rows.frame, rows.name, posterior.table.frame)
     for law in posterior.laws:
         _ = Design(law, rows).x  # raises for rows with tokens = 0
@@ -303,7 +303,8 @@ class Anchors(Showing):
 
     def shown(self) -> Shown:
         """The runs in the order to buy them, with what is predicted after each."""
-        picks, targets = self.picks, self.sd.shape[1]
+        picks = self.picks
+        targets = self.sd.shape[1]
         unit = "FLOPs" if self.cost in COSTS else self.cost
         columns: dict[str, list[float | str]] = {}
         for name in picks.columns[: picks.columns.get_loc("rows")]:
@@ -427,6 +428,7 @@ def choose_anchors(
         [of_run.nlargest(1, "tokens")[names] for of_run in rows], ignore_index=True
     )
     picks["rows"] = [len(of_run) for of_run in rows]
-    picks["flops"], picks["flops_total"] = np.diff(spent), spent[1:]
+    picks["flops"] = np.diff(spent)
+    picks["flops_total"] = spent[1:]
     picks["sd"] = np.sqrt((sd[1:] ** 2).mean(1))
     return Anchors(picks, pd.concat(rows, ignore_index=True), sd, cost, most, seed)

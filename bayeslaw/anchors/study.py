@@ -119,7 +119,7 @@ def _scored(
         after = refit(law, both, seed, **settings) if runs else fit
         # Bands of refits that did not converge are scored as well: leaving them out would favour
         # the designs whose posteriors are hard to sample.
-        used = after.accepted(unconverged=True, beyond_evidence=True)
+        used = after.accepted({"unconverged", "beyond-evidence"})
         forecast = used.forecast(targets, seed=seed)
         row = {"seed": seed, "design": design, "cost": price.total(runs)}
         row |= {

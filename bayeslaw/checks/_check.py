@@ -51,7 +51,8 @@ WITHIN_GROUP = 0.5
 MIN_FITTED = 8  # fitted at least when the others are held out
 # P-values below which coverage is a failure, and doubtful. The mean error of the farther
 # half is a second, two-sided test: a failure at a tenth, doubtful at a quarter of these.
-FAILED, DOUBTFUL = 0.05, 0.2
+FAILED = 0.05
+DOUBTFUL = 0.2
 OUTLYING = 3.0  # least distance of an outlier from the others, in scales
 HALF_CUTS = (
     16  # half of the most cuts that are compared, each by the distances of its rows
@@ -113,7 +114,8 @@ def check(
     # First, since the verdict cites it where bands failed on measured rows.
     findings = [judge_held_out(fit, table, seed)]
     if table is not None:
-        findings.append(judge_extrapolation(fit, table.frame))
+        verdict = fit.verdict(table).accepting(fit.accepts)
+        findings.append(judge_extrapolation(fit, verdict))
     for label, member in fit.members.items():
         prefix = f"{label}: " if label else ""
         alone = [*judge_alone(member, table, seed), judge_outliers(member, table, seed)]
@@ -149,7 +151,8 @@ def judge_held_out(
     # Farthest in the direction in which the rows to forecast lie beyond the training rows, and as
     # far beyond the others as they lie beyond all; without rows, in the direction of FLOPs.
     for near in cuts(fit.table, fit.about, None if table is None else table.frame):
-        train, test = subset(fit.table, near), subset(fit.table, ~near)
+        train = subset(fit.table, near)
+        test = subset(fit.table, ~near)
         try:
             members = {n: refit(m.spec, train, seed) for n, m in fit.members.items()}
             again = fit.with_members(members)
@@ -176,16 +179,20 @@ def cuts(
 ) -> Iterator[Bools]:
     """Rows to fit when the others are held out, the best choice first."""
     points = axes(table.frame, columns, table.frame)
-    along, asked = np.isin([*columns], ("params", "tokens")).astype(float), np.inf
+    along = np.isin([*columns], ("params", "tokens")).astype(float)
+    asked = np.inf
     along = along if along.any() else np.ones(len(columns))
     if rows is not None:
         away = displacement(points, axes(rows, columns, table.frame))
         mean = away.mean(axis=0)
         if np.linalg.norm(mean) > NEAR_DECADES:
-            along, asked = mean, float(np.median(np.linalg.norm(away, axis=1)))
+            along = mean
+            asked = float(np.median(np.linalg.norm(away, axis=1)))
     # Rounded, so that rows of one budget are held out together.
     position = np.round(points @ (along / np.linalg.norm(along)), 6)
-    sizes, possible, choices = table.frame["params"], [], []
+    sizes = table.frame["params"]
+    possible = []
+    choices = []
     for level in np.unique(position)[:-1]:
         near = position <= level
         # A refit of few rows, or of one size where there were more, is another problem.
@@ -208,7 +215,8 @@ def cuts(
 
 def grouped(frame: pd.DataFrame) -> Ints:
     """Group of each row: its size, then size and PTPP, then replay too, until there are three."""
-    present, index = [c for c in GROUPS if c in frame], np.zeros(len(frame), int)
+    present = [c for c in GROUPS if c in frame]
+    index = np.zeros(len(frame), int)
     for number in range(1, len(present) + 1):
         index = frame.groupby(present[:number]).ngroup().to_numpy()
         if len(np.unique(index)) >= MIN_GROUPS:
@@ -218,15 +226,14 @@ def grouped(frame: pd.DataFrame) -> Ints:
 
 def _forecast(fit: Posterior | Pool, rows: LossTable, seed: int) -> Forecast:
     """The forecast of any rows by any fit: other findings judge distance and convergence."""
-    return fit.accepted(unconverged=True, beyond_evidence=True).forecast(
-        rows, seed=seed
-    )
+    return fit.accepted({"unconverged", "beyond-evidence"}).forecast(rows, seed=seed)
 
 
 def judged_rows(fc: Forecast, rows: LossTable) -> pd.DataFrame:
     """Each measured row against its bands; `far` marks the farther half of the groups."""
     # `far_pit`, the same in all rows: predictive P(their mean log loss < the measured one).
-    samples, measured = np.log(fc.samples), np.log(rows.loss)
+    samples = np.log(fc.samples)
+    measured = np.log(rows.loss)
     bands = fc.to_frame((0.5, 0.9)).reset_index(drop=True)
     frame = bands[["decades", "inside_50", "inside_90"]].assign(
         group=grouped(rows.frame),
@@ -245,10 +252,8 @@ def judged_rows(fc: Forecast, rows: LossTable) -> pd.DataFrame:
 def verdict(frame: pd.DataFrame) -> tuple[str, tuple[str, ...], dict[str, object]]:
     """Level, words and numbers of judged rows."""
     by_group = frame.groupby("group")["inside_90"]
-    groups, count = (
-        by_group.ngroups,
-        independent(np.asarray(by_group.size(), dtype=np.int64)),
-    )
+    groups = by_group.ngroups
+    count = independent(np.asarray(by_group.size(), dtype=np.int64))
     held = float(by_group.mean().mean()) * count
     # One-sided: this looks for bands that are too narrow.
     p = at_most(held, count, 0.9)
@@ -359,9 +364,11 @@ def judge_left_out(fit: Posterior, seed: int) -> Finding:
     frame = pd.DataFrame({"elpd": psis.elpd_i, "pit": pit, "pareto_k": psis.pareto_k})
     frame.index = pit.to_series().index
     reliable = (frame["pareto_k"] <= psis.good_k).to_numpy()
-    tested, unit = frame["pit"].to_numpy()[reliable], str(frame.index.name)
+    tested = frame["pit"].to_numpy()[reliable]
+    unit = str(frame.index.name)
     p = float(array_stats.uniformity_test(tested)[0]) if len(tested) > 1 else np.nan
-    uneven, bad = p < RARE, int((~reliable).sum())
+    uneven = p < RARE
+    bad = int((~reliable).sum())
     compatible = "not compatible" if uneven else "compatible"
     words = [
         f"The PIT values of {len(frame)} {unit}s, each predicted from the others, are "
@@ -440,7 +447,8 @@ def _without(
     fit: Posterior, rows: LossTable, outliers: pd.DataFrame, seed: int
 ) -> tuple[str, str, dict[str, object]]:
     """Level, words and numbers of the forecast without the outliers."""
-    frame, kept = fit.table.frame, np.ones(len(fit.table), bool)
+    frame = fit.table.frame
+    kept = np.ones(len(fit.table), bool)
     for name, label in outliers[["level", "label"]].itertuples(index=False):
         labels = np.arange(len(frame)) if name == "row" else effects.labels(frame, name)
         kept &= labels != label
@@ -459,7 +467,8 @@ def _without(
         np.log(_forecast(f, rows, seed).quantile([0.05, 0.5, 0.95]))
         for f in (fit, again)
     )
-    move, half = new[1] - old[1], [100 * np.median(q[2] - q[0]) / 2 for q in (old, new)]
+    move = new[1] - old[1]
+    half = [100 * np.median(q[2] - q[0]) / 2 for q in (old, new)]
     most = float(move[np.abs(move).argmax()])
     text = (
         f"Without them, by a short refit to {kept.sum()} rows ({gate}), the forecasts move by up "

@@ -21,13 +21,13 @@ from bayeslaw.inference.pools import Fit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import covariance
 from bayeslaw.laws.law import IMAGINARY_STEP
-from bayeslaw.laws.terms import column_of
+from bayeslaw.laws.symbols import column_of
 from bayeslaw.model.effects import SIZE
 from bayeslaw.model.prior import draw_parameters
 from bayeslaw.tables.covariates import TABLE
-from bayeslaw.tables.hull import BEYOND_PREFIX, NEAR_DECADES, evidence, in_words, locate
+from bayeslaw.tables.hull import BEYOND_PREFIX, NEAR_DECADES, in_words
+from bayeslaw.tables.verdict import SEVERITIES, Level, Verdict
 
-SEVERITIES = ("ok", "caution", "no evidence", "refuse")
 VERDICT = {
     "ok": "OK: no finding against the use of this fit",
     "caution": "CAUTION: usable with reservations; read the findings under",
@@ -142,15 +142,17 @@ EXACT_LAW = (
 )
 
 
-def judge_extrapolation(fit: Fit, rows: pd.DataFrame) -> Finding:
-    """Distance of the rows beyond the training rows, and whether the data support it."""
+def judge_extrapolation(fit: Fit, verdict: Verdict) -> Finding:
+    """The verdict on rows, and what the fit's law and training rows add to it."""
     assert fit.table is not None
     # Of a pool the member with the most weight says whether its laws are taken as exact.
-    seen, first = fit.table.frame, fit.first
-    located = locate(fit.table, rows, fit.about)
+    seen = fit.table.frame
+    first = fit.first
+    located = verdict.positions
     covariates = TABLE | fit.about
     values = {name: int(seen[name].nunique()) for name in covariates if name in seen}
-    words, levels = [], ["ok"]
+    words: list[str] = []
+    levels: list[Level] = ["ok"]
     for name, count in values.items():
         far = (
             float(located[BEYOND_PREFIX + name].max())
@@ -163,18 +165,15 @@ def judge_extrapolation(fit: Fit, rows: pd.DataFrame) -> Finding:
             "decades" if name in TABLE or covariates[name].logged else "times its range"
         )
         text = f"{covariates[name].text} lies up to {far:.2g} {unit} beyond the training rows"
-        level = "caution"
+        level: Level = "caution"
         if name not in fit.columns:
             if count > 1:  # it varies in the training rows, and the law does without it
                 continue
             text = f"{covariates[name].text} differs from its only value in the training rows, and "
             text += "the law has no term in it."
         elif count == 1:
-            level, text = (
-                "refuse",
-                f"{text}, and one value says nothing on others: too far to ",
-            )
-            text += "forecast."
+            level = "refuse"
+            text += ", and one value says nothing on others: too far to forecast."
         elif name == "params" and count < SIZE.fewest:
             text += f", and {count} sizes are too few to estimate the effect of a size."
         elif count < FEWEST_VALUES:
@@ -183,26 +182,28 @@ def judge_extrapolation(fit: Fit, rows: pd.DataFrame) -> Finding:
             continue
         words.append(text)
         levels.append(level)
-    level, text = evidence(located, fit.about, refuse=not fit.accepts_beyond)
-    levels.append(level)
-    words += [text] if text else []
+    levels.append(verdict.level)
+    if verdict.words:
+        words.append(verdict.words)
     if located["decades"].max() > NEAR_DECADES and not first.law.discrepancy_parameters:
         levels.append("caution")
         words.append(EXACT_LAW)
     words.append(f"Rows to forecast: {in_words(located)}.")
-    worst = max(levels, key=SEVERITIES.index)
-    return Finding("extrapolation", worst, tuple(words), located, {"levels": values})
+    level = max(levels, key=SEVERITIES.index)
+    return Finding("extrapolation", level, tuple(words), located, {"levels": values})
 
 
 # -- what the data determine -----------------------------------------------------------------------
 
 # Singular values below which the data are less informative about a direction than the prior, and
 # below which they have less than a hundredth of its information (the square).
-WEAK, NONE = 1.0, 0.1
+WEAK = 1.0
+NONE = 0.1
 PRIOR_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 # Fraction of a forecast's variance from undetermined coordinates above which it is refused, and
 # from which it is reported: the band is then 5 % wider.
-MOST_PRIOR, SOME_PRIOR = 0.5, 0.1
+MOST_PRIOR = 0.5
+SOME_PRIOR = 0.1
 
 
 def singular_values(matrix: Floats) -> Floats:
@@ -247,7 +248,8 @@ def directions(
     # by complex steps: exact to rounding. Steps of walks are integrated out like random effects.
     # Their scale is left out: rows know it by the spread of the steps, not by a slope of the loss.
     prior = prior or prior_of(fit)
-    law, x = fit.law_with_knots, fit.fitted.x
+    law = fit.law_with_knots
+    x = fit.fitted.x
     scales = {walk.scale for walk in law.walks}
     names = tuple(name for name in law.coordinates if name not in scales)
     q = {
@@ -290,7 +292,8 @@ def swing(
 ) -> tuple[Floats, Floats]:
     """Quantiles of a coordinate's prior, and the median loss near each, (5, columns)."""
     # The posterior is conditioned without a refit, by the 5 % of draws nearest to each value.
-    drawn, count = fit.values()[name][:, 0], max(1, int(0.05 * len(log_loss)))
+    drawn = fit.values()[name][:, 0]
+    count = max(1, int(0.05 * len(log_loss)))
     # As many draws at each: a window of fixed width would be empty far from the posterior.
     values = np.quantile(prior, PRIOR_QUANTILES)
     near = [
@@ -324,10 +327,8 @@ def judge_directions(fit: Posterior, rows: pd.DataFrame | None) -> Finding:
     groups: dict[str, Floats] = {}
     if rows is not None:
         # Mean latent log loss of the rows of each PTPP, or size if the law has no PTPP; (draws,).
-        by, latent = (
-            "ptpp" if "ptpp" in fit.law.columns else "params",
-            np.log(fit.latent(rows)),
-        )
+        by = "ptpp" if "ptpp" in fit.law.columns else "params"
+        latent = np.log(fit.latent(rows))
         for value, members in rows.groupby(by).indices.items():
             groups[f"{TABLE[by].text} {value:.3g}"] = latent[:, members].mean(1)
     log_loss = np.stack(list(groups.values()), 1) if groups else np.empty((0, 0))
@@ -336,7 +337,8 @@ def judge_directions(fit: Posterior, rows: pd.DataFrame | None) -> Finding:
         basis(names, matrix, *ends) for ends in ((0.0, NONE), (NONE, WEAK))
     )
     values = singular_values(matrix)
-    count, rank = len(names), int((values >= NONE).sum())
+    count = len(names)
+    rank = int((values >= NONE).sum())
     words = [
         f"The law has {count} coordinates; these {len(fit.table)} rows determine "
         + (f"{rank} combinations of them." if rank < count else "all of them.")
@@ -376,7 +378,8 @@ def judge_directions(fit: Posterior, rows: pd.DataFrame | None) -> Finding:
 def _undetermined(
     fit: Posterior, leader: str, others: Sequence[str], record: Mapping[str, Any]
 ) -> str:
-    seen, where = fit.table.frame, fit.law.covariates_of.get(leader, ())
+    seen = fit.table.frame
+    where = fit.law.covariates_of.get(leader, ())
     values = [f"{fit.about[c].text} takes {seen[c].nunique()} values" for c in where]
     lead = f"{' and '.join(values)}; " if values else ""
     along = f" separately from {listed(others)}" if others else ""
@@ -394,15 +397,14 @@ def _effect_on_forecast(
     fit: Posterior, records: Sequence[Mapping[str, Any]], groups: Mapping[str, Floats]
 ) -> tuple[str, str, dict[str, float]]:
     """Severity, words and fractions of the forecast's variance from undetermined coordinates."""
-    log_loss, curvatures = (
-        np.stack(list(groups.values()), 1),
-        {*fit.law.discrepancy_parameters},
-    )
+    log_loss = np.stack(list(groups.values()), 1)
+    curvatures = {*fit.law.discrepancy_parameters}
     names = [record["leader"] for record in records]
     of_law = [name for name in names if name not in curvatures]
     fractions = explained(fit, names, log_loss)
     most = int((log_loss.std(0) * np.sqrt(fractions)).argmax())
-    sd, share = float(log_loss[:, most].std()), float(fractions[most])
+    sd = float(log_loss[:, most].std())
+    share = float(fractions[most])
     share_own = float(explained(fit, of_law, log_loss)[most])
     shares = {"share": share, "share_own": share_own, "sd": sd}
     noise = float(np.median(fit.scale(fit.table.frame)))
@@ -435,8 +437,10 @@ def _effect_on_forecast(
 
 def _walked(fit: Posterior, prior: Mapping[str, Floats]) -> dict[str, float]:
     """Largest deviation of a fitted row by each walk, in standard deviations of its prior."""
-    law, q = fit.law_with_knots, fit.values() | fit.steps()
-    x, far = law.of_deviations(fit.fitted.x), {}
+    law = fit.law_with_knots
+    q = fit.values() | fit.steps()
+    x = law.of_deviations(fit.fitted.x)
+    far = {}
     for walk in law.walks:
         scale = float(np.sqrt((prior[walk.scale] ** 2).mean()))
         expected = scale * walk.sd * np.sqrt((walk.columns(x, fit.at) ** 2).sum(0))
@@ -452,7 +456,8 @@ def judge_curvature(fit: Posterior, rows: pd.DataFrame | None) -> Finding | None
     """Whether the data imply more curvature than the prior of the discrepancy expects."""
     if not fit.law.discrepancy_parameters:
         return None
-    prior, drawn = prior_of(fit), fit.values()
+    prior = prior_of(fit)
+    drawn = fit.values()
     off = {
         name: float(np.median(drawn[name]) - np.median(prior[name]))
         / spread(prior[name])
@@ -475,7 +480,8 @@ def judge_curvature(fit: Posterior, rows: pd.DataFrame | None) -> Finding | None
         f"{listed(distances)}."
     ]
     if rows is not None:
-        located, along = locate(fit.table, rows, fit.about), fit.law.covariates_of
+        located = fit.verdict(rows).positions
+        along = fit.law.covariates_of
         along |= {
             w.steps: (*map(column_of, (w.along, w.over or w.along)),)
             for w in fit.law.walks

@@ -49,7 +49,8 @@ def left_out(fit: Posterior, seed: int) -> tuple["ELPDData", xr.DataArray]:
         )
     drawn = residual_draws(fit, frame, np.random.default_rng(seed), training=True)
     excess = (drawn - residual(fit, fit.table)) @ averaging(index).T
-    shape, dims = (fit.draws.sizes["chain"], -1, len(labels)), ("chain", "draw", name)
+    shape = (fit.draws.sizes["chain"], -1, len(labels))
+    dims = ("chain", "draw", name)
     coords = {name: labels}
     tree = xr.DataTree.from_dict(
         {

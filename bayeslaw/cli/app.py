@@ -11,7 +11,7 @@ import shlex
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass
 from functools import wraps
@@ -67,6 +67,11 @@ class Result:
     code: int = 0
 
 
+RENAMED = {
+    "--allow-unconverged": "--accept unconverged",
+    "--beyond-evidence": "--accept beyond-evidence",
+}
+"""Options of version 0.1.0, and what to write instead."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as of a shell."""
 
@@ -111,6 +116,9 @@ class _Group(TyperGroup):
             with command_line():
                 code = super().main(*args, **settings | {"standalone_mode": False})
         except typer.TyperException as error:
+            old = getattr(error, "option_name", None)
+            if old in RENAMED:
+                _fail(f"{old} is now {RENAMED[old]}.")
             _fail(error.format_message())
         except (BayeslawError, OSError, UnicodeDecodeError) as error:
             _fail(str(error))
@@ -216,14 +224,19 @@ def _check_outputs(outputs: Sequence[str], values: Mapping[str, Any]) -> None:
 def _declared(
     parameter: Parameter, name: str, default: Any, annotation: Any
 ) -> Parameter:
-    """An option; one whose annotation has a function that parses it has text."""
+    """An option; one whose annotation has a function that parses it has text.
+
+    An option that is parsed to a collection may be repeated.
+    """
     if get_origin(annotation) is Annotated:
         kind, parse = get_args(annotation)
+        repeated = get_origin(kind) is Collection
 
-        def parsed(param: typer.CallbackParam, value: str | None) -> Any:
+        def parsed(param: typer.CallbackParam, value: str | list[str] | None) -> Any:
             return get_origin(kind)() if value is None else parse(value, param.opts[0])
 
-        default.callback, annotation = parsed, str | None
+        default.callback = parsed
+        annotation = list[str] if repeated else str | None
     return parameter.replace(name=name, default=default, annotation=annotation)
 
 

@@ -12,7 +12,7 @@ from bayeslaw.cli.app import command
 from bayeslaw.cli.options import argument, option, output, query
 from bayeslaw.cli.parsing import Covariates, Levels, Numbers
 from bayeslaw.cli.sources import beside, save_figure, save_frame
-from bayeslaw.common.errors import BayeslawError, TableError
+from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.shown import Note, Shown
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ class Asked:
         """The numbers of a fit, some of them compared with an `other` one."""
         from bayeslaw.laws.steps import Tuning
 
-        ask, fixed = bl.derive, self.fixed(fit.law)
+        ask = bl.derive
+        fixed = self.fixed(fit.law)
         derived = {"floor": ask.floor(fit)}
         if self.flops:
             asked = {"span": self.span, "drift": self.drift, **fixed}
@@ -120,8 +121,7 @@ def derive(
     figure: Path | None = output(
         "Draw isoFLOP curves of --flops and the compute-optimal frontier.", *opt.FIGURES
     ),
-    allow_unconverged: bool = opt.UNCONVERGED,
-    beyond_evidence: bool = opt.BEYOND_EVIDENCE,
+    accept: opt.Accept = opt.ACCEPT,
 ) -> Shown:
     """Derive numbers from a fit, each with its median and credible intervals.
 
@@ -136,17 +136,16 @@ def derive(
 
     if figure is not None and not asked.flops:
         raise BayeslawError("--figure draws the split of budgets; give --flops.")
-    fit = _accepted(posterior, allow_unconverged)
-    other = (
-        None if asked.against is None else _accepted(asked.against, allow_unconverged)
-    )
+    fit = _accepted(posterior, accept)
+    other = None if asked.against is None else _accepted(asked.against, accept)
     derived = asked.derived(fit, other)
-    _refuse_far(derived, beyond_evidence)
+    _refuse_far(derived, accept)
     fixed = {"drift": asked.drift, **asked.fixed(fit.law)}
     save_figure(figure, lambda: bl.plots.compute_optimal(fit, asked.flops, **fixed))
     frames = [of.to_frame(levels).assign(derived=name) for name, of in derived.items()]
     save_frame(out, pd.concat(frames, ignore_index=True))
-    whole, document = Shown(), {}
+    whole = Shown()
+    document = {}
     for name, numbers in derived.items():
         shown = numbers.shown(levels)
         document[name] = dict(shown.document)
@@ -157,13 +156,11 @@ def derive(
     return beside(fit, whole).adding(levels=levels, derived=document, out=out)
 
 
-def _accepted(posterior: Path, unconverged: bool) -> "bl.Posterior":
+def _accepted(posterior: Path, accepts: opt.Accepts) -> "bl.Posterior":
     """A saved posterior of one law; what lies too far out is refused by `_refuse_far`."""
     from bayeslaw.inference.pools import load_posterior
 
-    return load_posterior(posterior).accepted(
-        unconverged=unconverged, beyond_evidence=True
-    )
+    return load_posterior(posterior).accepted({*accepts, "beyond-evidence"})
 
 
 @command(
@@ -182,8 +179,7 @@ def recipes(
     at: Covariates = option('Rows: "params=6.9e9 tokens=1.4e11".', metavar="SPEC"),
     level: float = option("Probability of the intervals.", default=0.9),
     out: Path | None = output("File for the table, .csv or .parquet.", *opt.TABLES),
-    allow_unconverged: bool = opt.UNCONVERGED,
-    beyond_evidence: bool = opt.BEYOND_EVIDENCE,
+    accept: opt.Accept = opt.ACCEPT,
 ) -> Shown:
     """Compare recipes: which has the lowest loss, how surely, and what choosing now may cost.
 
@@ -192,24 +188,22 @@ def recipes(
     """
     if len({path.stem for path in posteriors}) < len(posteriors):
         raise BayeslawError("two posteriors have the same file name; rename one.")
-    fits = {path.stem: _accepted(path, allow_unconverged) for path in posteriors}
+    fits = {path.stem: _accepted(path, accept) for path in posteriors}
     rows = bl.grid(**at) if at else None
     compared = bl.compare_recipes(fits, rows, flops=flops or None)
-    _refuse_far({"recipes": compared}, beyond_evidence)
+    _refuse_far({"recipes": compared}, accept)
     save_frame(out, compared.to_frame(level))
     return compared.shown(level).adding(out=out)
 
 
 def _refuse_far(
-    derived: "Mapping[str, bl.derive.Derived | bl.Recipes]", beyond_evidence: bool
+    derived: "Mapping[str, bl.derive.Derived | bl.Recipes]", accepts: opt.Accepts
 ) -> None:
     """Refuse numbers too far from the fitted rows, as `forecast` does."""
-    from bayeslaw.derive.derived import judged
+    from bayeslaw.derive.derived import worst_of
 
     for numbers in derived.values():
-        level, reason = judged(numbers.places, refuse=not beyond_evidence)
-        if level == "refuse":
-            raise TableError(reason)
+        worst_of(numbers.verdicts).accepting(accepts).require()
 
 
 # -- the next runs --------------------------------------------------------------------------------
@@ -245,7 +239,7 @@ def anchors(
     out: Path | None = output(
         "Write the rows to measure (CSV or Parquet).", *opt.TABLES
     ),
-    allow_unconverged: bool = opt.UNCONVERGED,
+    accept: opt.Unconverged = opt.UNCONVERGED,
     seed: int = opt.SEED,
 ) -> Shown:
     """Choose which runs to buy next.
@@ -257,7 +251,7 @@ def anchors(
         raise BayeslawError("say how many runs (--k) or what they may cost (--budget).")
     pool = _rows(candidates, "--candidates", where)
     target_rows = _rows(targets, "--targets", aim)
-    fitted = bl.load(posterior).accepted(unconverged=allow_unconverged)
+    fitted = bl.load(posterior).accepted(accept)
     chosen = bl.choose_anchors(
         fitted, pool, target_rows, k=k, budget=budget, cost=cost, seed=seed
     )

@@ -82,11 +82,9 @@ def simulate(
     ]
     domains = {}
     for name in table.frame["domain"].unique():
-        law, truth, sigma = (
-            world.laws[name].name,
-            dict(world.truth[name]),
-            world.sigma[name],
-        )
+        law = world.laws[name].name
+        truth = dict(world.truth[name])
+        sigma = world.sigma[name]
         sigma = sigma if noise else 0.0
         domains[name] = {"law": law, "truth": truth, "sigma": sigma}
         values = ", ".join(f"{n} {v:g}" for n, v in truth.items())
@@ -119,7 +117,8 @@ def fit(
         )
     rows = choice.table(table, choice.source_table).training(choice.train)
     fitted = sources.fit_table(sources.required(choice.law, rows), rows, fitting)
-    shown, head = fitted.shown(), sources.brief(fitted)
+    shown = fitted.shown()
+    head = sources.brief(fitted)
     parameters = shown.blocks[len(fitted.heading().blocks) :]
     # Of a fit that is saved the parameters are in the file.
     parameters = parameters if out is None else [Detail(block) for block in parameters]
@@ -172,7 +171,7 @@ def check(
     fail_on: Literal["caution", "refuse"] = option(
         "Least level that gives exit code 1.", default="refuse"
     ),
-    beyond_evidence: bool = opt.BEYOND_EVIDENCE,
+    accept: opt.BeyondEvidence = opt.BEYOND_EVIDENCE,
     sampling: FitSettings,
 ) -> Result:
     """Check a fit before its forecasts are used.
@@ -182,9 +181,10 @@ def check(
     extrapolates; convergence; and which parameters the data do not determine. Exit code 1 if the
     verdict is "refuse" (or "caution", with --fail-on caution), to stop a pipeline.
     """
-    from bayeslaw.checks.findings import SEVERITIES
+    from bayeslaw.tables.verdict import SEVERITIES
 
-    saved, rows = sources.is_posterior(source), None
+    saved = sources.is_posterior(source)
+    rows = None
     fitted: sources.Fitted
     if choice.test or choice.rows or choice.grid or (choice.train and not saved):
         fitted, rows = sources.fit_or_load(source, choice, sampling)
@@ -194,9 +194,7 @@ def check(
         table = choice.table(source, choice.source_table)
         fitted = sources.fit_table(sources.required(choice.law, table), table, sampling)
     assert not isinstance(fitted, bl.PointFit)
-    checked = bl.check(
-        fitted.accepted(beyond_evidence=beyond_evidence), rows, seed=sampling.seed
-    )
+    checked = bl.check(fitted.accepted(accept), rows, seed=sampling.seed)
     shown = sources.beside(fitted, checked.shown(), choice, rows)
     return Result(
         shown, code=int(SEVERITIES.index(checked.level) >= SEVERITIES.index(fail_on))
@@ -230,13 +228,11 @@ class Sections:
         if bool(self.plan) != (self.plan_source is not None):
             raise BayeslawError("--plan and --plan-source go together.")
 
-    def other(self, unconverged: bool) -> "bl.Posterior | bl.Pool | None":
+    def other(self, accepts: opt.Accepts) -> "bl.Posterior | bl.Pool | None":
         """The posterior of the source domain, for a plan."""
         if self.plan_source is None:
             return None
-        other = bl.load(self.plan_source).accepted(
-            unconverged=unconverged, beyond_evidence=True
-        )
+        other = bl.load(self.plan_source).accepted({*accepts, "beyond-evidence"})
         other.require_converged()
         return other
 
@@ -267,7 +263,7 @@ def report(
     sections: Sections,
     backtest: Path | None = opt.QUOTED,
     out: Path = output("Page to write (HTML).", ".html", default=Path("report.html")),
-    allow_unconverged: bool = opt.UNCONVERGED,
+    accept: opt.Unconverged = opt.UNCONVERGED,
     sampling: FitSettings,
 ) -> Shown:
     """Write a report of a fit and its forecast, one HTML page that needs no network.
@@ -277,21 +273,21 @@ def report(
     With --plan the fit is that of the target domain, and the page has a section on the plan.
     """
     sections.check(source, choice)
-    other = sections.other(allow_unconverged)
+    other = sections.other(accept)
     tested = None if backtest is None else bl.read_backtest(backtest)
     fitted, rows = sources.fit_or_load(source, choice, sampling)
     assert not isinstance(fitted, bl.PointFit)
-    fitted = fitted.accepted(unconverged=allow_unconverged)
-    seed, plan, comparison = sampling.seed, None, None
+    fitted = fitted.accepted(accept)
+    seed = sampling.seed
+    plan = None
+    comparison = None
     if other is not None:
-        target = fitted.accepted(beyond_evidence=True)
+        target = fitted.accepted("beyond-evidence")
         plan = bl.plan(target=target, source=other, seed=seed, **sections.plan)
     split: dict[str, Any] = {"train": choice.train, "test": choice.test}
     if sections.compare:
         table = choice.table(source, choice.source_table)
-        comparison = sections.compared(
-            table, sampling, unconverged=allow_unconverged, **split
-        )
+        comparison = sections.compared(table, sampling, accepts=accept, **split)
     more: dict[str, Any] = {"comparison": comparison, "plan": plan, "backtest": tested}
     page = bl.report(
         fitted, rows, **split, **more, command=CONTEXT.get().obj, seed=seed

@@ -61,7 +61,8 @@ class Bands:
         sources.save_figure(self.figure, drawn)
         predicted: bl.Forecast | bl.PointFit
         if isinstance(fitted, bl.PointFit):
-            predicted, points = fitted, fitted.forecast(rows)
+            predicted = fitted
+            points = fitted.forecast(rows)
             sources.save_frame(self.out, points)
             shown = shown_points(points, fitted.columns).adding(**fitting.document())
         else:
@@ -77,8 +78,8 @@ class Bands:
         return whole.adding(scores=None)
 
 
-def _near(beyond_evidence: bool) -> sources.Need:
-    return "any" if beyond_evidence else "near"
+def _near(accepts: opt.Accepts) -> sources.Need:
+    return "any" if "beyond-evidence" in accepts else "near"
 
 
 def _titled(shown: Shown, rows: "bl.LossTable") -> Shown:
@@ -100,8 +101,7 @@ def forecast(
     choice: opt.Selection,
     bands: Bands,
     backtest: Path | None = opt.QUOTED,
-    allow_unconverged: bool = opt.UNCONVERGED,
-    beyond_evidence: bool = opt.BEYOND_EVIDENCE,
+    accept: opt.Accept = opt.ACCEPT,
     fitting: opt.Fitting,
 ) -> Shown:
     """Forecast losses with bands.
@@ -114,9 +114,9 @@ def forecast(
     """
     bands.check(fitting)
     tested = None if backtest is None else bl.read_backtest(backtest)
-    fitted, rows = sources.fit_or_load(source, choice, fitting, _near(beyond_evidence))
+    fitted, rows = sources.fit_or_load(source, choice, fitting, _near(accept))
     # Rows too far out were refused above.
-    fitted = fitted.accepted(unconverged=allow_unconverged, beyond_evidence=True)
+    fitted = fitted.accepted({*accept, "beyond-evidence"})
     whole = bands.forecast(fitted, rows, fitting)
     if tested is not None:
         assert fitted.table is not None  # it is a posterior
@@ -137,8 +137,7 @@ def running(
     ),
     choice: opt.Training,
     bands: Bands,
-    allow_unconverged: bool = opt.UNCONVERGED,
-    beyond_evidence: bool = opt.BEYOND_EVIDENCE,
+    accept: opt.Accept = opt.ACCEPT,
     fitting: opt.Fitting,
 ) -> Shown:
     """Forecast where a run that goes on will end.
@@ -148,13 +147,12 @@ def running(
     """
     bands.check(fitting)
     table = choice.table(finished, choice.source_table).training(choice.train)
-    law, ends = sources.required(choice.law, table), opt.of_grid(grid, "--grid")
+    law = sources.required(choice.law, table)
+    ends = opt.of_grid(grid, "--grid")
     table, rows = going_on(table, choice.table(run, choice.source_table), ends)
-    rows = sources.checked(
-        rows, sources.laws_of(law, table), table, _near(beyond_evidence)
-    )
+    rows = sources.checked(rows, sources.laws_of(law, table), table, _near(accept))
     fitted = sources.fit_table(law, table, fitting)
-    fitted = fitted.accepted(unconverged=allow_unconverged, beyond_evidence=True)
+    fitted = fitted.accepted({*accept, "beyond-evidence"})
     return sources.beside(fitted, bands.forecast(fitted, rows, fitting), rows=rows)
 
 
@@ -210,8 +208,7 @@ class OfSaved(opt.Rows):
     """The forecast of a saved posterior."""
 
     posterior: Path = opt.SAVED
-    allow_unconverged: bool = opt.UNCONVERGED
-    beyond_evidence: bool = opt.BEYOND_EVIDENCE
+    accept: opt.Accept = opt.ACCEPT
     seed: int = opt.SEED
 
     def forecast(
@@ -219,10 +216,8 @@ class OfSaved(opt.Rows):
     ) -> "tuple[bl.Posterior | bl.Pool, bl.LossTable, bl.Forecast]":
         """The posterior, the rows, and their forecast; options `used` beside it need no --rows."""
         fitted = sources.load(self.posterior, self, *used)
-        rows = sources.rows_of(fitted, self, _near(self.beyond_evidence))
-        fitted = fitted.accepted(
-            unconverged=self.allow_unconverged, beyond_evidence=True
-        )
+        rows = sources.rows_of(fitted, self, _near(self.accept))
+        fitted = fitted.accepted({*self.accept, "beyond-evidence"})
         return fitted, rows, fitted.forecast(rows, seed=self.seed)
 
 

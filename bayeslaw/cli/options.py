@@ -2,21 +2,28 @@
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import Field, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 import bayeslaw as bl
 from bayeslaw.cli.parsing import Columns, Covariates
-from bayeslaw.common.errors import BayeslawError, FileError, TableError
+from bayeslaw.common.errors import (
+    Acceptance,
+    BayeslawError,
+    FileError,
+    TableError,
+    unknown,
+)
 from bayeslaw.common.files import models_dir
 from bayeslaw.inference.settings import FitSettings, about
 
-TABLES, FIGURES = (".csv", ".parquet"), (".png", ".pdf", ".svg")
+TABLES = (".csv", ".parquet")
+FIGURES = (".png", ".pdf", ".svg")
 """Endings of the files that are written."""
 CONTEXT: ContextVar[typer.Context] = ContextVar("context")
 """Of the command that runs."""
@@ -185,14 +192,47 @@ SOURCE = argument(
 SOURCE_TABLE = option("Table of the domain that the bases were pre-trained on.")
 SAVED = argument("Posterior saved by `bayeslaw fit --out`.")
 SEED = of_setting(FitSettings.__dataclass_fields__["seed"], max=2**32 - 1)
-UNCONVERGED = option(
-    "Use a posterior that has not converged.", "--allow-unconverged", default=False
-)
-BEYOND_EVIDENCE = option(
-    "Do not refuse rows twice as far from the fitted ones as bands were ever tested.",
-    "--beyond-evidence",
-    default=False,
-)
+ACCEPTED: dict[Acceptance, str] = {
+    "unconverged": "use a posterior that has not converged",
+    "beyond-evidence": "do not refuse rows twice as far from the fitted ones as bands were ever "
+    "tested",
+}
+"""Names of what commands accept, and what they do then."""
+
+
+def accepting(*names: Acceptance) -> Any:
+    """Option ``--accept NAME``, which may be repeated, of a command that can accept `names`."""
+    texts = [f"{name}: {ACCEPTED[name]}" for name in names]
+    text = f"Accept what is refused otherwise. {'; '.join(texts)}."
+    if len(names) > 1:
+        text += " Give the option twice to accept both."
+    return option(text, "--accept", metavar="NAME", default=[])
+
+
+def accepted_of(
+    *valid: Acceptance,
+) -> Callable[[list[str], str], list[Acceptance]]:
+    """Parse the names of an option that `accepting` made of `valid` ones."""
+
+    def parse(names: list[str], option: str) -> list[Acceptance]:
+        for name in names:
+            if name in ACCEPTED and name not in valid:
+                raise BayeslawError(f"{option} {name} has no effect on this command.")
+            if name not in valid:
+                raise BayeslawError(f"{option}: {unknown('name', name, valid)}")
+        return [name for name in valid if name in names]
+
+    return parse
+
+
+UNCONVERGED = accepting("unconverged")
+BEYOND_EVIDENCE = accepting("beyond-evidence")
+ACCEPT = accepting("unconverged", "beyond-evidence")
+Accepts = Collection[Acceptance]
+Unconverged = Annotated[Accepts, accepted_of("unconverged")]
+BeyondEvidence = Annotated[Accepts, accepted_of("beyond-evidence")]
+Accept = Annotated[Accepts, accepted_of("unconverged", "beyond-evidence")]
+"""Types of these options, in their order."""
 QUOTED = option(
     "Backtest to quote, written by `bayeslaw backtest --out`.", metavar="FILE"
 )

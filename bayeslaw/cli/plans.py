@@ -114,19 +114,19 @@ class Limits:
             raise BayeslawError(f"a plan needs {options} (or --example paper).")
 
     def planned(
-        self, seed: int, **accepted: Any
+        self, seed: int, accepts: opt.Accepts
     ) -> "tuple[bl.Plan, bl.LossTable | None]":
         """The plan, and the rows of the target, which the example has none of."""
         search: dict[str, Any] = {"confidence": self.confidence, "seed": seed}
         search |= {"losses": self.losses, "replay": self.replay or None}
         if self.example is not None:
             search |= {"max_loss": self.max_loss, "max_forgetting": self.max_forgetting}
-            return bl.plan_example(**search, **accepted), None
+            return bl.plan_example(**search, accepts=accepts), None
         names = opt.names_of(Limits, "target", "source", "example", "replay")
         limits: dict[str, Any] = {name: getattr(self, name) for name in names}
         limits |= search | {"baseline": self.baseline or None}
         files = (str(self.target), str(self.source))
-        target, source = (bl.load(file).accepted(**accepted) for file in files)
+        target, source = (bl.load(file).accepted(accepts) for file in files)
         return bl.plan(target=target, source=source, **limits), target.table
 
 
@@ -180,8 +180,7 @@ def plan(
     backtest: Path | None = opt.QUOTED,
     figure: Path | None = output("Draw the landscape (PNG, PDF or SVG).", *opt.FIGURES),
     explore: Path | None = output("Write a page to explore P(both) (HTML).", ".html"),
-    allow_unconverged: bool = opt.UNCONVERGED,
-    beyond_evidence: bool = opt.BEYOND_EVIDENCE,
+    accept: opt.Accept = opt.ACCEPT,
     seed: int = opt.SEED,
 ) -> Result:
     """Plan the smallest adaptation budget and its replay ratio.
@@ -193,8 +192,8 @@ def plan(
     the medians with its probability of failure.
 
     Exits with 1 if the limits are met only farther from the fitted rows than bands were ever
-    tested, and refuses a plan twice as far; --beyond-evidence accepts both. --example paper takes
-    other limits, and exits with 0 for any plan.
+    tested, and refuses a plan twice as far; --accept beyond-evidence accepts both. --example paper
+    takes other limits, and exits with 0 for any plan.
     """
     limits.check()
     tested = None if backtest is None else bl.read_backtest(backtest)
@@ -206,8 +205,7 @@ def plan(
                 "--explore shows budgets to choose from; leave out --atpp."
             )
         check_plotly()
-    accepted = {"unconverged": allow_unconverged, "beyond_evidence": beyond_evidence}
-    planned, rows = limits.planned(seed, **accepted)
+    planned, rows = limits.planned(seed, accept)
     shown = planned.shown().adding(backtest=None) + choices.shown(planned)
     chosen = planned.chosen
     if tested is not None and rows is not None and chosen.tokens < math.inf:
@@ -216,7 +214,9 @@ def plan(
     save_figure(figure, lambda: bl.plots.plan_landscape(planned))
     notes = [] if explore is None else _explored(planned, explore)
     shown = shown.adding(out=figure, page=None if notes else explore)
-    near = beyond_evidence or planned.status != "feasible, beyond the evidence"
+    near = (
+        "beyond-evidence" in accept or planned.status != "feasible, beyond the evidence"
+    )
     # The verdict of an example is there to be read: no script has to stop for it.
     near = near or limits.example is not None
     if notes:

@@ -78,7 +78,7 @@ def score(
     *,
     source: Path = opt.SOURCE,
     choice: opt.Selection,
-    allow_unconverged: bool = opt.UNCONVERGED,
+    accept: opt.Unconverged = opt.UNCONVERGED,
     fitting: opt.Fitting,
 ) -> Shown:
     """Score a fit on measured losses."""
@@ -86,7 +86,7 @@ def score(
     from bayeslaw.huber.point_fit import shown_points
 
     fitted, rows = sources.fit_or_load(source, choice, fitting, "measured")
-    fitted = fitted.accepted(unconverged=allow_unconverged)
+    fitted = fitted.accepted(accept)
     scores = scored(fitted, rows, seed=fitting.seed)
     shown = replace(shown_scores(*scores), title=f"Scores on {rows}").adding(
         rows=len(rows)
@@ -126,7 +126,7 @@ def compare(
         f"Laws, separated by commas: {opt.LAWS}, or paths.",
         default="form1,form2,form3,dcpt",
     ),
-    allow_unconverged: bool = opt.UNCONVERGED,
+    accept: opt.Unconverged = opt.UNCONVERGED,
     fitting: Comparing,
 ) -> Shown:
     """Compare several laws on one split, in each domain.
@@ -140,10 +140,7 @@ def compare(
     from bayeslaw.laws.steps import Departure
     from bayeslaw.tables.table import is_synthetic
 
-    settings = fitting.arguments() | {
-        "method": fitting.method,
-        "unconverged": allow_unconverged,
-    }
+    settings = fitting.arguments() | {"method": fitting.method, "accepts": accept}
     starts = source if any(bl.load_law(name).step(Departure) for name in laws) else None
     if source is not None:
         opt.refuse("beside --source, which says it", "role")

@@ -43,7 +43,8 @@ def fit_or_load(
         posterior = load(source, choice, sampling=sampling)
         return posterior, rows_of(posterior, choice, need)
     table = choice.table(source, choice.source_table)
-    law, rows = required(choice.law, table), choice.asked()
+    law = required(choice.law, table)
+    rows = choice.asked()
     if rows is None:
         table, rows = table.split(choice.train, choice.test)
     else:
@@ -79,7 +80,7 @@ def checked(
     """The rows, with what the laws hold; `TableError` if they cannot forecast or score them."""
     from bayeslaw.design.design import Design, with_held
     from bayeslaw.tables.comparison import check_rows
-    from bayeslaw.tables.hull import evidence
+    from bayeslaw.tables.verdict import judge
 
     for law in laws:
         _ = Design(law, rows).x  # raises for rows with tokens = 0
@@ -88,11 +89,11 @@ def checked(
             raise TableError(
                 f"{rows.name}: no column 'loss'; scores need measured losses."
             )
-        if need == "near":
-            positions = bl.locate(fitted, rows, law.about)
-            level, reason = evidence(positions, law.about, refuse=True)
-            if level == "refuse":
-                raise TableError(f"{rows.name}: {reason}")
+    if need == "near":
+        # In the covariates of all laws of a pool, as its forecast and `check` judge them.
+        columns = {name: row for law in laws for name, row in law.about.items()}
+        judge(fitted, rows, columns).require(rows.name)
+    for law in laws:
         rows = replace(rows, frame=with_held(law, rows.frame, rows.name))
     return rows
 
@@ -133,10 +134,8 @@ def fit_table(law: str, table: "bl.LossTable", sampling: FitSettings) -> Fitted:
     settings = sampling.arguments()
     members = member_laws(law)
     if members and method != "nuts":
-        names, kind = (
-            ", ".join(map(str, members)),
-            "mode" if method == "map" else "Huber fit",
-        )
+        names = ", ".join(map(str, members))
+        kind = "mode" if method == "map" else "Huber fit"
         raise BayeslawError(f"--law {law}: pools have no {kind}; fit one of {names}.")
     by_method: dict[str, Callable[..., Fitted]] = {
         "huber": bl.fit_huber,

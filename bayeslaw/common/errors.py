@@ -1,11 +1,14 @@
 """Errors and warnings of the package: each message says what is wrong, where, and what to do."""
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from difflib import get_close_matches
+from typing import Literal, get_args
 
+Acceptance = Literal["unconverged", "beyond-evidence"]
+"""What may be accepted of a fit: a failed convergence check, rows too far from the fitted ones."""
 _SHELL = ContextVar("shell", default=False)
 """Whether messages go to a user of the command line."""
 
@@ -71,13 +74,26 @@ def argument(name: str, value: object) -> str:
     return f"{option} {quoted}"
 
 
-def accept(what: str) -> str:
-    """How a reader accepts that a fit is "unconverged", or rows "beyond_evidence", in a message."""
-    if not _SHELL.get():
-        return f"use fit.accepted({what}=True)"
-    return (
-        "pass --allow-unconverged" if what == "unconverged" else "add --beyond-evidence"
+def acceptances(
+    names: Acceptance | Collection[Acceptance],
+) -> frozenset[Acceptance]:
+    """Names of what is accepted, as one set; `BayeslawError` for one that is not valid."""
+    accepted: frozenset[Acceptance] = frozenset(
+        [names] if isinstance(names, str) else names
     )
+    valid = get_args(Acceptance)
+    for name in sorted(accepted):
+        if name not in valid:
+            raise BayeslawError(unknown("name to accept", name, valid))
+    return accepted
+
+
+def accept(what: Acceptance) -> str:
+    """How a reader accepts `what`, in a message."""
+    if not _SHELL.get():
+        return f'use fit.accepted("{what}")'
+    verb = "pass" if what == "unconverged" else "add"
+    return f"{verb} --accept {what}"
 
 
 def unknown(what: str, name: str, valid: Iterable[str]) -> str:

@@ -105,7 +105,8 @@ def kind_of[T](base: type, kinds: Mapping[str, type[T]], name: str) -> type[T]:
 
 def stated[T](base: type, kinds: Mapping[str, type[T]], value: T) -> dict[str, Any]:
     """The kind and the fields of a dataclass as JSON has them; `made` makes an equal object."""
-    cls, what = type(value), base.__name__.lower()
+    cls = type(value)
+    what = base.__name__.lower()
     full_name = f"{cls.__module__}:{cls.__qualname__}"
     name = next((kind for kind, of_kind in kinds.items() if of_kind is cls), full_name)
     if "<locals>" in name or kind_of(base, kinds, name) is not cls:
@@ -135,7 +136,8 @@ def made[T](base: type, kinds: Mapping[str, type[T]], stated: Mapping[str, Any])
     values = {
         name: as_tuples(value) for name, value in stated.items() if name != "kind"
     }
-    kind, what = str(stated["kind"]), base.__name__.lower()
+    kind = str(stated["kind"])
+    what = base.__name__.lower()
     module, named, _ = kind.partition(":")
     if named and module not in sys.modules:
         raise LawError(

@@ -92,11 +92,9 @@ class _Terminal(_Lines):
 
     def update(self, *, begun: bool = False) -> None:
         (task,), last = self.bar.tasks, self.steps[-1]
-        task.description, task.total, task.completed = (
-            self.text(),
-            last.total,
-            last.done,
-        )
+        task.description = self.text()
+        task.total = last.total
+        task.completed = last.done
         task.fields["share"] = self.share
         self.bar.start()
 
@@ -110,7 +108,8 @@ class _Terminal(_Lines):
 class _Notebook(_Lines):
     def __init__(self) -> None:
         super().__init__()
-        self.id, self.said = uuid4().hex, list[str]()
+        self.id = uuid4().hex
+        self.said = list[str]()
 
     def update(self, *, begun: bool = False) -> None:
         if begun or self.due(BETWEEN_OUTPUTS):
@@ -128,7 +127,8 @@ class _Notebook(_Lines):
         import IPython.display
 
         show: Any = IPython.display.display
-        data, again = {"text/plain": "\n".join([*self.said, *text])}, self.shown_at > 0
+        data = {"text/plain": "\n".join([*self.said, *text])}
+        again = self.shown_at > 0
         show(data, raw=True, display_id=self.id, update=again)
         self.shown_at = time.monotonic()
 

@@ -66,13 +66,12 @@ class Table:
         A row of one cell is a heading within the table.
         """
         shown = self.frame.drop(columns=list(without))
-        index, numbered = (
-            shown.index,
-            shown.index.name is None and shown.index.dtype.kind == "i",
-        )
+        index = shown.index
+        numbered = shown.index.name is None and shown.index.dtype.kind == "i"
         heads = [] if numbered else [str(index.names[-1] or "")]
         rows: list[list[str]] = []
-        above, texts = None, []
+        above = None
+        texts = []
         for name, column in shown.items():
             form = self.formats.get(str(name))
             texts.append([_written(value, form) for value in column[:most]])

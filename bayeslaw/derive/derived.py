@@ -1,6 +1,5 @@
 """Derived numbers with their draws, local exponents, and the floor E."""
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,20 +8,20 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayeslaw.checks.findings import SEVERITIES
 from bayeslaw.common.arrays import Bools, Floats
-from bayeslaw.common.errors import LawError, TableWarning
+from bayeslaw.common.errors import LawError
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.inference.forecast import BAND_LEVELS, band_columns, ends
 from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.steps import UNIQUE, Tuning
-from bayeslaw.laws.terms import SYMBOLS, Values
+from bayeslaw.laws.symbols import SYMBOLS, Values
 from bayeslaw.tables.files import write_frame
-from bayeslaw.tables.hull import BEYOND_PREFIX, evidence, in_words, locate
+from bayeslaw.tables.hull import in_words
 from bayeslaw.tables.table import Rows
 from bayeslaw.tables.units import check_units
+from bayeslaw.tables.verdict import Verdict, worst
 
 DETERMINED = 10.0
 """Factor between the ends of a 90 % interval from which the number is not determined."""
@@ -49,18 +48,13 @@ def checked(*fits: Posterior) -> tuple[str, ...]:
     return tuple(failure for fit in posteriors for failure in fit.require_converged())
 
 
-type Places = Mapping[str, pd.DataFrame]
-"""Where cases lie beside the rows of each fit, by its name: rows of `bayeslaw.locate`."""
+type Verdicts = Mapping[str, Verdict]
+"""Where cases lie beside the rows of each fit, by its name; that of a single fit is empty."""
 
 
-def placed(fit: Posterior, rows: pd.DataFrame) -> pd.DataFrame:
-    """Where some cases lie beside the rows of a fit, in the covariates of its law."""
-    asked = rows[_read(fit.columns, rows)]
-    return (
-        locate(fit.table, asked, fit.about).set_index(rows.index)
-        if len(rows)
-        else asked
-    )
+def verdict_on(fit: Posterior, rows: pd.DataFrame) -> Verdict:
+    """The verdict on some cases, in the covariates of the law of a fit."""
+    return fit.verdict(rows[_read(fit.columns, rows)])
 
 
 def _read(columns: Iterable[str], rows: pd.DataFrame) -> list[str]:
@@ -68,40 +62,40 @@ def _read(columns: Iterable[str], rows: pd.DataFrame) -> list[str]:
     return [*columns, *rows.columns.intersection([UNIQUE])]
 
 
-def judged(places: Places, *, refuse: bool = False) -> tuple[str, str]:
-    """Level and words of the case that lies farthest beyond the evidence; see `bayeslaw.check`."""
-    verdicts = [("ok", "")]
-    for name, rows in places.items():
-        if len(rows):
-            beyond = [str(c) for c in rows if str(c).startswith(BEYOND_PREFIX)]
-            columns = [c.removeprefix(BEYOND_PREFIX) for c in beyond]
-            level, text = evidence(rows, columns, refuse=refuse)
-            verdicts.append((level, f"{name}: {text}" if name and text else text))
-    return max(verdicts, key=lambda verdict: SEVERITIES.index(verdict[0]))
+def worst_of(verdicts: Verdicts) -> Verdict:
+    """The verdict on the case that lies farthest beyond the evidence, with the name of its fit."""
+    return worst(verdict.of(name) for name, verdict in verdicts.items())
 
 
-def warn_beyond(places: Places, fits: Iterable[Posterior]) -> None:
+def warn_beyond(verdicts: Verdicts, fits: Iterable[Posterior]) -> None:
     """Warn of cases that `bayeslaw forecast` would refuse as rows, unless all fits accept them."""
-    accepted = all(fit.accepts_beyond for fit in fits)
-    if not accepted and judged(places, refuse=True)[0] == "refuse":
-        warnings.warn(judged(places)[1], TableWarning, stacklevel=4)
+    accepts = frozenset.intersection(*(fit.accepts for fit in fits))
+    worst_of(verdicts).accepting(accepts).warn(stacklevel=4)
 
 
-def place_blocks(places: Places, cases: pd.DataFrame) -> list[Block]:
+def positions_of(verdicts: Verdicts) -> dict[str, pd.DataFrame]:
+    """Where cases lie beside the rows of each fit, as `bayeslaw.locate` gives it."""
+    return {name: verdict.positions for name, verdict in verdicts.items()}
+
+
+def verdict_blocks(verdicts: Verdicts, cases: pd.DataFrame) -> list[Block]:
     """The evidence, and where each case lies."""
-    level, text = judged(places)
-    blocks: list[Block] = [Note(text, "no evidence")] if level != "ok" else []
+    evidence = worst_of(verdicts).evidence
+    blocks: list[Block] = []
+    if evidence:
+        blocks.append(Note(evidence, "no evidence"))
     asked = [
         ", ".join(f"{c} {number(v)}" for c, v in row.items())
         for row in cases.to_dict("records")
     ]
-    for name, rows in places.items():
+    for name, verdict in verdicts.items():
+        rows = verdict.positions
         words = [
             f"{asked[i]} {in_words(rows.loc[[i]]).partition(' ')[2]}"
             for i in rows.index
         ]
         if words:
-            whose = f" of {name}" * bool(name)
+            whose = f" of {name}" if name else ""
             blocks.append(f"Beside the fitted rows{whose}: {'; '.join(words)}.")
     return blocks
 
@@ -121,10 +115,10 @@ class Derived(Showing):
         Whether a number lies on the bound of the range that was searched.
     notes, failures : tuple of str
         Remarks, such as the range searched; and convergence checks that failed, if accepted.
-    places : mapping of str to DataFrame
-        Where the cases lie beside the rows of each fit, as `bayeslaw.locate` gives it: rows that
-        were asked for, or the split of a budget at the median of the draws. Of a single fit the
-        name is empty.
+    verdicts : mapping of str to Verdict
+        Where the cases lie beside the rows of each fit, and whether bands were ever tested so far
+        out: rows that were asked for, or the split of a budget at the median of the draws. Of a
+        single fit the name is empty.
     with_drift : Derived or None
         If those of `draws` are of the law as stated, and the fit has a discrepancy: the numbers of
         this fit, whose exponents drift as in forecasts. Sizes and exponents are those of its own
@@ -138,9 +132,14 @@ class Derived(Showing):
     at_bound: Mapping[str, Bools] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
-    places: Places = field(default_factory=dict, repr=False)
+    verdicts: Verdicts = field(default_factory=dict, repr=False)
     with_drift: "Derived | None" = field(default=None, repr=False)
     answers: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def places(self) -> dict[str, pd.DataFrame]:
+        """Where the cases lie beside the rows of each fit, as `bayeslaw.locate` gives it."""
+        return positions_of(self.verdicts)
 
     def to_frame(self, levels: Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
         """Median and central credible intervals of each number and case.
@@ -234,13 +233,12 @@ class Derived(Showing):
         table = pd.DataFrame(columns).set_index(frame["quantity"].rename(None))
         formats: dict[str, Format] = dict.fromkeys(map(str, self.cases.columns), number)
         blocks: list[Block] = [*self.answers]
-        blocks += place_blocks(self.places, self.cases)
+        blocks += verdict_blocks(self.verdicts, self.cases)
         blocks.append(Table(table, "", formats, [*names.values()][:-1]))
         blocks += [Note(note, "quiet") for note in self.notes]
         blocks += [Note(f"NOT CONVERGED: {text}", "refuse") for text in self.failures]
-        evidence = judged(self.places)[1] or None
         document = {"numbers": frame.to_dict("records"), "notes": list(self.notes)}
-        document |= {"evidence": evidence}
+        document["evidence"] = worst_of(self.verdicts).evidence or None
         if self.answers:
             document["answers"] = list(self.answers)
         title = TITLES.get(str(next(iter(self.draws.data_vars))), "")
@@ -295,7 +293,7 @@ def derived(
     *,
     at_bound: Mapping[str, Bools] | None = None,
     notes: Sequence[str] = (),
-    places: Places | None = None,
+    verdicts: Verdicts | None = None,
 ) -> Derived:
     """Make the result from arrays of shape (draws, cases) and their units."""
     dims = ("draw", "case")
@@ -304,7 +302,9 @@ def derived(
         for name, (values, unit) in numbers.items()
     }
     remarks = tuple(notes), checked(*fits)
-    return Derived(xr.Dataset(variables), cases, at_bound or {}, *remarks, places or {})
+    return Derived(
+        xr.Dataset(variables), cases, at_bound or {}, *remarks, verdicts or {}
+    )
 
 
 def local_exponents(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
@@ -369,10 +369,10 @@ def local_exponents(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
                 exponents[term.leading] = slope, "1"
         for name in ("reducible", "loss"):
             totals[f"{name}_{SYMBOLS[along]}"] = slopes[name], "1"
-    places = {"": placed(posterior, frame)}
-    warn_beyond(places, [posterior])
+    verdicts = {"": verdict_on(posterior, frame)}
+    warn_beyond(verdicts, [posterior])
     cases = frame[_read(law.columns, frame)].reset_index(drop=True)
-    return derived({**exponents, **totals}, cases, [posterior], places=places)
+    return derived({**exponents, **totals}, cases, [posterior], verdicts=verdicts)
 
 
 def _asked(posterior: Posterior, rows: Rows | pd.DataFrame) -> pd.DataFrame:
@@ -408,7 +408,8 @@ def best_rate(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
     >>> bl.derive.best_rate(fit, bl.grid(params=1e9, tokens=2e10)).to_frame()  # doctest: +SKIP
     """
     frame = _asked(posterior, rows)
-    law, at = posterior.law, posterior.at
+    law = posterior.law
+    at = posterior.at
     tuning = law.step(Tuning)
     if tuning is None:
         raise LawError(
@@ -421,7 +422,8 @@ def best_rate(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
         )
     )
     fitted = posterior.table.frame["rate"]
-    low, high = float(fitted.min()), float(fitted.max())
+    low = float(fitted.min())
+    high = float(fitted.max())
     middle = np.median(values, axis=0)
     outside = int(((middle < low) | (middle > high)).sum())
     notes = [f"Fitted rates: {number(low)} to {number(high)}."]

@@ -30,7 +30,8 @@ MIN_PAIRS = 8
 """Pairs that a curve of four parameters and its noise need."""
 CURVE_NODES = (60, 40, 40)
 """Values of mid, log width and floor at which the posterior is evaluated."""
-ZOOMS, NEGLIGIBLE = 3, 1e-5
+ZOOMS = 3
+NEGLIGIBLE = 1e-5
 """How often the grid closes in on the posterior, and the density, over its mode, beyond it."""
 LEAST_RMS = 1e-5
 """Least root mean square of the deviations, so that pairs exactly on a curve have a posterior."""
@@ -108,7 +109,9 @@ def accuracy(
         raise TableError(
             f"{name}: a task cannot be called {taken[0]!r}; choose another name."
         )
-    rng, numbers, notes = np.random.default_rng(seed), {}, []
+    rng = np.random.default_rng(seed)
+    numbers = {}
+    notes = []
     for task, rows in frame.groupby(tasks, sort=False):
         x, y = (rows[c].to_numpy(float) for c in ("loss", "accuracy"))
         if len(x) < MIN_PAIRS or x.min() == x.max():
@@ -149,7 +152,8 @@ def _outside(
     forecast: Forecast, x: Floats, span: str, name: str
 ) -> tuple[Bools, list[str]]:
     """Rows whose median loss lies outside the losses `x` of the pairs, and notes about these."""
-    loss, median = forecast.samples, forecast.median
+    loss = forecast.samples
+    median = forecast.median
     refused = (median < x.min()) | (median > x.max())
     if refused.all():
         raise BayeslawError(
@@ -220,7 +224,8 @@ def curves(x: Floats, y: Floats, count: int, rng: np.random.Generator) -> Floats
     mid, width and floor the curve is linear in the ceiling, so that ceiling and sigma integrate out
     to a truncated Student t; the other three are on a grid, which closes in on the posterior.
     """
-    n, extent = len(x), float(np.ptp(x))
+    n = len(x)
+    extent = float(np.ptp(x))
     limits = [
         (x.min() - extent, x.max() + extent),
         (np.log(extent / 100), np.log(extent)),
@@ -238,7 +243,8 @@ def curves(x: Floats, y: Floats, count: int, rng: np.random.Generator) -> Floats
         spans = []
         for i, (axis, (low, high)) in enumerate(zip(axes, limits, strict=True)):
             marginal = density.max(tuple({0, 1, 2} - {i}))
-            kept, step = axis[marginal > NEGLIGIBLE], axis[1] - axis[0]
+            kept = axis[marginal > NEGLIGIBLE]
+            step = axis[1] - axis[0]
             spans.append((max(low, kept[0] - step), min(high, kept[-1] + step)))
     nodes = rng.choice(density.size, count, p=(density / density.sum()).ravel())
     at = np.unravel_index(nodes, density.shape)
@@ -273,10 +279,8 @@ def _given(rise: Floats, floor: Floats, y: Floats) -> tuple[Floats, ...]:
     best = cross / of_rise
     squares = np.maximum(total - cross * best, n * LEAST_RMS**2)
     scale = np.sqrt(squares / ((n - 1) * of_rise))
-    below, above = (
-        stdtr(n - 1, (floor - best) / scale),
-        stdtr(n - 1, (1 - best) / scale),
-    )
+    below = stdtr(n - 1, (floor - best) / scale)
+    above = stdtr(n - 1, (1 - best) / scale)
     with np.errstate(divide="ignore"):
         log_density = (
             np.log(np.maximum(above - below, 0))

@@ -36,12 +36,9 @@ def law_as_stated(posterior: Posterior) -> Posterior:
             f"{name}: saved without its losses, so the law cannot be fitted without discrepancy, "
             f"as the rule for sizes needs; derive from a fit with losses, {instead}."
         )
-    fitted = _fitted(posterior).accepted(
-        unconverged=posterior.accepts_unconverged,
-        beyond_evidence=posterior.accepts_beyond,
-    )
+    fitted = _fitted(posterior).accepted(posterior.accepts)
     state = fitted.convergence
-    if not (state.ok or fitted.accepts_unconverged):
+    if not (state.ok or "unconverged" in fitted.accepts):
         raise NotConverged(
             f"{name}, fitted without discrepancy for the rule: {'; '.join(state.failures)}. Derive "
             f"from a fit with {argument('discrepancy', 'none')} and more draws, {instead}, or "

@@ -33,8 +33,8 @@ from bayeslaw.derive.derived import (
     derived,
     determined,
     interval,
-    placed,
     quantile,
+    verdict_on,
     warn_beyond,
 )
 from bayeslaw.derive.law_as_stated import law_as_stated
@@ -42,9 +42,9 @@ from bayeslaw.inference.pools import pair_draws, role_of
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.steps import Departure
 from bayeslaw.tables.comparison import labels_of
-from bayeslaw.tables.hull import MEASURED_DECADES
 from bayeslaw.tables.table import Rows, is_synthetic
 from bayeslaw.tables.units import check_units
+from bayeslaw.tables.verdict import MEASURED_DECADES, Verdict
 
 FLOPS = 6.0
 """FLOPs per parameter and token."""
@@ -68,9 +68,11 @@ WITH_DRIFT = (
     "with drift: best split of the fit whose exponents drift, and the loss that this fit forecasts "
     "for the recommended split"
 )
-RATIO_STEP, WIDE_RATIO_STEP = 0.01, 0.05
+RATIO_STEP = 0.01
+WIDE_RATIO_STEP = 0.05
 """Spacing of the lattice in log(D / N): for the best split, and for the least loss alone."""
-FLOPS_STEP, FINE_FLOPS_STEP = 1.0, 0.05
+FLOPS_STEP = 1.0
+FINE_FLOPS_STEP = 0.05
 """Spacing of budgets in log C: of all, and of those between which a loss is first reached."""
 
 type Range = tuple[float, float]
@@ -108,11 +110,13 @@ class Budgets:
         """
         ratios = self.ratios(step)
         losses = self.along(log_flops, ratios)
-        draw, node = np.arange(len(losses)), losses.argmin(1)
+        draw = np.arange(len(losses))
+        node = losses.argmin(1)
         inner = np.clip(node, 1, len(ratios) - 2)
         before, middle, after = (losses[draw, inner + side] for side in (-1, 0, 1))
         with np.errstate(all="ignore"):
-            slope, bend = 0.5 * (after - before), before - 2 * middle + after
+            slope = 0.5 * (after - before)
+            bend = before - 2 * middle + after
             shift = np.clip(np.where(bend > 0, -slope / bend, node - inner), -1, 1)
         least = middle + slope * shift + 0.5 * bend * shift**2
         smooth = np.isfinite(least)
@@ -155,15 +159,18 @@ class Budgets:
     def _first(self, nodes: Floats, losses: Floats, target: Floats) -> Floats:
         """Least log budget of each draw that reaches its target, given losses at some nodes."""
         held = losses <= target
-        reached, node = held.any(0), held.argmax(0)
+        reached = held.any(0)
+        node = held.argmax(0)
         if not (inner := reached & (node > 0)).any():
             return np.where(reached, nodes[0], np.inf)
-        start, end = nodes[node[inner].min() - 1], nodes[node[inner].max()]
+        start = nodes[node[inner].min() - 1]
+        end = nodes[node[inner].max()]
         fine = np.linspace(start, end, math.ceil((end - start) / FINE_FLOPS_STEP) + 1)
         least = self.least(fine)
         # The first crossing within the step in which the draw crosses.
         held = (least <= target) & (fine[:, None] > nodes[np.maximum(node - 1, 0)])
-        after, draw = np.maximum(held.argmax(0), 1), np.arange(len(target))
+        after = np.maximum(held.argmax(0), 1)
+        draw = np.arange(len(target))
         excess = [least[k, draw] - target for k in (after - 1, after)]
         with np.errstate(all="ignore"):
             share = np.nan_to_num(excess[0] / (excess[0] - excess[1]), nan=1.0)
@@ -176,7 +183,7 @@ class Budgets:
 
     def splits(
         self, flops: Sequence[float], log_ratio: Floats
-    ) -> tuple[pd.DataFrame, list[str]]:
+    ) -> tuple[Verdict, list[str]]:
         """Where the splits of budgets lie beside the fitted rows, and notes about the search.
 
         Of the best log(D / N), (draws, flops), the median is located. Budgets that are infinite
@@ -197,9 +204,9 @@ class Budgets:
                 f"range in {percent(share)} of the draws; to search further: "
                 f"{argument('search', wider)}"
             )
-        return placed(self.fit, rows[np.isfinite(flops)]), notes
+        return verdict_on(self.fit, rows[np.isfinite(flops)]), notes
 
-    def median_splits(self, flops: Floats) -> tuple[pd.DataFrame, list[str]]:
+    def median_splits(self, flops: Floats) -> tuple[Verdict, list[str]]:
         """`splits` at the medians of some budgets, (draws, targets)."""
         middle = [quantile(column, 0.5) for column in flops.T]
         never = np.full(len(flops), np.nan)
@@ -267,7 +274,8 @@ def budgets_of(
 
     Rows are of annealed checkpoints of runs at their best rate, and no data repeat.
     """
-    values, ratios = check_given(posterior, given), searched(posterior, search)
+    values = check_given(posterior, given)
+    ratios = searched(posterior, search)
     return Budgets(
         posterior, lambda rows: posterior.losses(rows)[draws], ratios, values
     )
@@ -368,11 +376,11 @@ def compute_optimal(
     drifting = budgets_of(posterior, search, {"replay": replay, "ptpp": ptpp, **own})
     if drift:
         found = _optimum(drifting, asked, span)
-        warn_beyond(found.places, [posterior])
+        warn_beyond(found.verdicts, [posterior])
         return found
     law = law_as_stated(posterior)
     found = _optimum(replace(drifting, fit=law, losses=law.losses), asked, span)
-    warn_beyond(found.places, [posterior])
+    warn_beyond(found.verdicts, [posterior])
     found = replace(found, answers=_recommended(found))
     return (
         found
@@ -452,11 +460,15 @@ def _optimum(budgets: Budgets, flops: Sequence[float], span: float) -> Derived:
     bounded = {
         name: at_low | at_high if "exponent" in name else at_bound for name in numbers
     }
-    places, notes = budgets.splits(flops, log_ratio)
+    verdict, notes = budgets.splits(flops, log_ratio)
     notes.append(f"exponents: mean slopes over a factor {span:g} of budget")
-    cases, at = pd.DataFrame({"flops": flops}), {"": places}
     return derived(
-        numbers, cases, [budgets.fit], at_bound=bounded, notes=notes, places=at
+        numbers,
+        pd.DataFrame({"flops": flops}),
+        [budgets.fit],
+        at_bound=bounded,
+        notes=notes,
+        verdicts={"": verdict},
     )
 
 
@@ -500,15 +512,15 @@ def flops_to_reach(
     reach = reach_of([posterior])
     budgets = budgets_of(posterior, search, {"replay": replay, "ptpp": ptpp, **own})
     flops, at_bound = budgets.flops_to(targets, reach)
-    places, notes = budgets.median_splits(flops)
-    warn_beyond({"": places}, [posterior])
+    verdict, notes = budgets.median_splits(flops)
+    warn_beyond({"": verdict}, [posterior])
     return derived(
         {"flops": (flops, "FLOPs")},
         pd.DataFrame({"loss": targets}),
         [posterior],
         at_bound={"flops": at_bound},
         notes=[*notes, REACHED.format(*reach)],
-        places={"": places},
+        verdicts={"": verdict},
     )
 
 
@@ -553,28 +565,31 @@ def compute_multiplier(
     --------
     >>> bl.derive.compute_multiplier(fit, reference, 2.2).to_frame()  # doctest: +SKIP
     """
-    targets, fits = positive("loss", loss), [posterior, reference]
+    targets = positive("loss", loss)
+    fits = [posterior, reference]
     checked(*fits)
     check_same_data(fits)
     index, how = pair_draws(fits)
-    reach, places = reach_of(fits), {}
-    reached, notes = [], [f"draws paired {how}"]
+    reach = reach_of(fits)
+    verdicts: dict[str, Verdict] = {}
+    reached: list[tuple[Floats, Bools]] = []
+    notes = [f"draws paired {how}"]
     for name, fit, draws in zip(("recipe", "reference"), fits, index, strict=True):
         budgets = budgets_of(fit, search, {}, draws)
         reached.append(budgets.flops_to(targets, reach))
-        places[name], of_recipe = budgets.median_splits(reached[-1][0])
+        verdicts[name], of_recipe = budgets.median_splits(reached[-1][0])
         notes += [f"{name}: {note}" for note in of_recipe]
     (flops, bound), (reference_flops, reference_bound) = reached
     with np.errstate(invalid="ignore"):  # infinity over infinity is not defined
         ratio = reference_flops / flops
-    warn_beyond(places, fits)
+    warn_beyond(verdicts, fits)
     return derived(
         {"multiplier": (ratio, "1")},
         pd.DataFrame({"loss": targets}),
         fits,
         at_bound={"multiplier": reference_bound | bound},
         notes=[*notes, REACHED.format(*reach)],
-        places=places,
+        verdicts=verdicts,
     )
 
 

@@ -18,16 +18,17 @@ from bayeslaw.common.progress import step
 from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
 from bayeslaw.derive.derived import (
     Derived,
-    Places,
+    Verdicts,
     checked,
     derived,
     interval,
-    judged,
     marked,
-    place_blocks,
-    placed,
+    positions_of,
     quantile,
+    verdict_blocks,
+    verdict_on,
     warn_beyond,
+    worst_of,
 )
 from bayeslaw.derive.optimum import (
     REACHED,
@@ -43,6 +44,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.table import Rows, is_synthetic, rows_of
 from bayeslaw.tables.units import check_units
 from bayeslaw.tables.validation import COVARIATES
+from bayeslaw.tables.verdict import Verdict
 
 EQUAL_REGRET = 1e-9
 """Nats by which regrets of equal recipes may differ."""
@@ -73,7 +75,7 @@ class Recipes(Showing):
         where it stays. Searched up to 100 times the greatest budget of any fit.
     notes, failures : tuple of str
         How draws were paired, and the range searched; convergence checks that failed, if allowed.
-    places : mapping of str to DataFrame
+    verdicts : mapping of str to Verdict
         Where the targets lie beside the rows of each recipe; see `Derived`.
     synthetic : bool
         Whether some fitted losses are simulated.
@@ -85,13 +87,18 @@ class Recipes(Showing):
     crossings: Derived | None = field(default=None, repr=False)
     notes: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
-    places: Places = field(default_factory=dict, repr=False)
+    verdicts: Verdicts = field(default_factory=dict, repr=False)
     synthetic: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the recipes."""
         return tuple(map(str, self.losses["recipe"].values))
+
+    @property
+    def places(self) -> dict[str, pd.DataFrame]:
+        """Where the targets lie beside the rows of each recipe, as `bayeslaw.locate` gives it."""
+        return positions_of(self.verdicts)
 
     def to_frame(self, level: float = 0.9) -> pd.DataFrame:
         """One row per target and recipe.
@@ -127,7 +134,8 @@ class Recipes(Showing):
 
     def sentence(self) -> str:
         """What to choose at the last target, in one sentence."""
-        last, asked = self.to_frame().tail(len(self.names)), self.targets.iloc[-1]
+        last = self.to_frame().tail(len(self.names))
+        asked = self.targets.iloc[-1]
         # Of equal recipes the first: rounding, which differs between processors, does not choose.
         best = last[last["regret"] <= last["regret"].min() + EQUAL_REGRET].iloc[0]
         where = ", ".join(f"{name} {value:.3g}" for name, value in asked.items())
@@ -144,7 +152,8 @@ class Recipes(Showing):
         level : float
             Probability of the intervals.
         """
-        frame, share = self.to_frame(level), f"{100 * level:g} %"
+        frame = self.to_frame(level)
+        share = f"{100 * level:g} %"
         low, high = (
             frame[f"behind_{end}"].map("{:+.4f}".format) for end in ("lower", "upper")
         )
@@ -161,13 +170,13 @@ class Recipes(Showing):
             pd.DataFrame(columns), "", formats, (f"{share} ", "behind"), ("recipe",)
         )
         blocks: list[Block] = [Note(SYNTHETIC, "synthetic")] * self.synthetic
-        blocks += [self.sentence(), *place_blocks(self.places, self.targets), table]
+        blocks += [self.sentence(), *verdict_blocks(self.verdicts, self.targets), table]
         document: dict[str, object] = {
             "sentence": self.sentence(),
             "level": level,
             "recipes": frame.to_dict("records"),
             "notes": list(self.notes),
-            "evidence": judged(self.places)[1] or None,
+            "evidence": worst_of(self.verdicts).evidence or None,
             "synthetic": self.synthetic,
         }
         tables = (
@@ -254,7 +263,7 @@ def compare_recipes(
         compared = _at_rows(fits, index, targets)
     elif flops is not None:
         compared = _at_budgets(fits, index, asked_budgets(posteriors, flops), search)
-    warn_beyond(compared.places, posteriors)
+    warn_beyond(compared.verdicts, posteriors)
     return replace(
         compared,
         notes=(f"draws paired {how}", *compared.notes),
@@ -275,8 +284,8 @@ def _at_rows(
     columns = [c for c in dict.fromkeys((*COVARIATES, *sorted(used))) if c in used]
     pairs = zip(fits.values(), index, strict=True)
     losses = np.stack([fit.law_loss(fit.design(rows))[draws] for fit, draws in pairs])
-    places = {name: placed(fit, rows.frame) for name, fit in fits.items()}
-    return Recipes(_labelled(losses, fits), rows.frame[columns], places=places)
+    verdicts = {name: verdict_on(fit, rows.frame) for name, fit in fits.items()}
+    return Recipes(_labelled(losses, fits), rows.frame[columns], verdicts=verdicts)
 
 
 def _at_budgets(
@@ -296,15 +305,19 @@ def _at_budgets(
     budgets = {
         name: budgets_of(fit, search, {}, draws) for (name, fit), draws in paired
     }
-    losses, places, notes = [], {}, []
+    losses: list[Floats] = []
+    verdicts: dict[str, Verdict] = {}
+    notes: list[str] = []
     for name, of_recipe in budgets.items():
         ratios, least = zip(*(of_recipe.best(math.log(c)) for c in flops), strict=True)
         losses.append(np.stack(least, 1))
-        places[name], of_split = of_recipe.splits(flops, np.stack(ratios, 1))
+        verdicts[name], of_split = of_recipe.splits(flops, np.stack(ratios, 1))
         notes += [f"{name}: {note}" for note in of_split]
-    targets, reach = pd.DataFrame({"flops": flops}), reach_of([*fits.values()])
+    targets = pd.DataFrame({"flops": flops})
+    reach = reach_of([*fits.values()])
     first, *others = budgets
-    saved, at_bound = {}, {}
+    saved = {}
+    at_bound = {}
     for name in others:
         # At the first recipe's loss in the draw, not at its median: that would add what is
         # uncertain about the first's own FLOPs, which are given here.
@@ -316,7 +329,8 @@ def _at_budgets(
     )
     # The order is known where all fits have rows; from there on we look for a change.
     most = [training_flops(fit).max() for fit in fits.values()]
-    start, end = min(most), FARTHER * max(most)
+    start = min(most)
+    end = FARTHER * max(most)
     steps = math.ceil(math.log(end / start) / CROSSING_STEP) + 1
     nodes = np.linspace(math.log(start), math.log(end), steps)
     along = {name: of_recipe.least(nodes) for name, of_recipe in budgets.items()}
@@ -330,11 +344,14 @@ def _at_budgets(
     crossings = derived(changed, pd.DataFrame(index=[0]))
     notes.append(f"changes of order searched from {start:.3g} to {end:.3g} FLOPs")
     array = _labelled(np.stack(losses), fits)
-    return Recipes(array, targets, multipliers, crossings, tuple(notes), places=places)
+    return Recipes(
+        array, targets, multipliers, crossings, tuple(notes), verdicts=verdicts
+    )
 
 
 def _labelled(losses: Floats, fits: Mapping[str, Posterior]) -> xr.DataArray:
-    dims, units = ("recipe", "draw", "target"), {"units": "nats per token"}
+    dims = ("recipe", "draw", "target")
+    units = {"units": "nats per token"}
     return xr.DataArray(losses, {"recipe": list(fits)}, dims, attrs=units)
 
 
@@ -343,7 +360,8 @@ def _crossing(difference: Floats, nodes: Floats) -> Floats:
     other = np.sign(difference) != np.sign(difference[0])
     draws = np.flatnonzero(other.any(0))
     end = other.argmax(0)[draws]
-    left, right = difference[end - 1, draws], difference[end, draws]
+    left = difference[end - 1, draws]
+    right = difference[end, draws]
     budgets = np.full(difference.shape[1], np.inf)
     share = left / (left - right)
     budgets[draws] = np.exp(nodes[end - 1] + share * (nodes[end] - nodes[end - 1]))

@@ -14,10 +14,10 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError, argument
 from bayeslaw.design.bases import of_bases
-from bayeslaw.laws import reduction
-from bayeslaw.laws.law import Law
+from bayeslaw.laws import forms
+from bayeslaw.laws.law import Law, shares
 from bayeslaw.laws.steps import Departure
-from bayeslaw.laws.terms import column_of
+from bayeslaw.laws.symbols import column_of
 from bayeslaw.tables.table import Rows, rows_of
 from bayeslaw.tables.validation import NUMBERS
 
@@ -113,18 +113,19 @@ class Design:
         at = {name: float(values.mean()) for name, values in x.items()}
         if "replay" in self.law.columns:
             mean = np.array([self.frame["replay"].mean()])
-            shares = self.law.shares(mean)
-            at |= {name: float(values[0]) for name, values in shares.items()}
+            of_replay = shares(self.law, mean)
+            at |= {name: float(values[0]) for name, values in of_replay.items()}
         return at
 
     @cached_property
     def law_with_knots(self) -> Law:
         """The law with knots of its random walks that cover the rows."""
-        return self.law.over(self.x, self.at)
+        return forms.with_knots(self.law, self.x, self.at)
 
     def require_variation(self) -> None:
         """Raise `TableError` unless the rows are one domain in which every covariate varies."""
-        frame, name = self.frame, self.name
+        frame = self.frame
+        name = self.name
         domains = []
         if "domain" in frame:
             domains = frame["domain"].dropna().unique().tolist()
@@ -183,9 +184,9 @@ def with_held(law: Law, frame: pd.DataFrame, name: str = "rows") -> pd.DataFrame
 def law_for(law: Law, frame: pd.DataFrame, name: str = "table") -> Law:
     """The law without what rows that agree in a column do not determine.
 
-    See `bayeslaw.laws.reduction.for_rows`.
+    See `bayeslaw.laws.forms.for_rows`.
     """
-    return reduction.for_rows(law, numbers(law, frame), name)
+    return forms.for_rows(law, numbers(law, frame), name)
 
 
 def numbers(law: Law, frame: pd.DataFrame) -> dict[str, Floats]:

@@ -1,6 +1,7 @@
 """What fits have in common, whether of one law by draws or a point, or of several laws."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
@@ -8,11 +9,13 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Floats, Ints
+from bayeslaw.common.errors import Acceptance, acceptances
 from bayeslaw.design.design import valid_rows
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.comparison import check_like_fitted
 from bayeslaw.tables.covariates import Covariate
 from bayeslaw.tables.table import LossTable, Rows, rows_of
+from bayeslaw.tables.verdict import Verdict, judge
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +25,7 @@ class BaseFit(ABC):
     A point fit has one draw.
     """
 
-    accepts_unconverged: bool = field(default=False, repr=False)
-    accepts_beyond: bool = field(default=False, repr=False)
+    accepts: frozenset[Acceptance] = field(default=frozenset(), repr=False)
 
     if (
         TYPE_CHECKING
@@ -96,6 +98,42 @@ class BaseFit(ABC):
             check_like_fitted(checked.frame, checked.name, self.table.frame)
         return checked
 
+    def verdict(self, rows: Rows | pd.DataFrame) -> Verdict:
+        """Where rows lie beside the fitted rows, and whether bands were tested so far out.
+
+        Parameters
+        ----------
+        rows : LossTable or DataFrame
+            Rows with the covariates of the laws.
+
+        Returns
+        -------
+        Verdict
+            Its `positions` are those of `bayeslaw.locate`, its `level` is "ok", "no evidence" or
+            "refuse", and its `words` say why. What is accepted of the fit does not change it. Of a
+            fit without a table, the rows themselves stand for the fitted ones.
+
+        Raises
+        ------
+        TableError
+            If a covariate is missing or invalid, or D = 0.
+
+        Examples
+        --------
+        >>> fit.verdict(bl.grid(params=1e12, tokens=1e13)).level  # doctest: +SKIP
+        """
+        fitted = rows if self.table is None else self.table
+        return judge(fitted, rows, self.about)
+
+    def _warn_beyond(self, rows: pd.DataFrame, name: str) -> None:
+        """Warn of rows that the command line refuses to forecast, unless they are accepted."""
+        if "beyond-evidence" in self.accepts:
+            return
+        # A base without further tokens lies nowhere on a logarithmic axis.
+        if "tokens" in rows:
+            rows = rows[rows["tokens"] > 0]
+        self.verdict(Rows(rows)).warn(name, stacklevel=3)
+
     def latent(self, table: Rows | pd.DataFrame) -> Floats:
         """`losses` of a table or a grid, which are checked as by `rows`.
 
@@ -108,28 +146,26 @@ class BaseFit(ABC):
         self.require_converged()
         return np.asarray(np.median(self.latent(table), axis=0))
 
-    def accepted(
-        self, *, unconverged: bool = False, beyond_evidence: bool = False
-    ) -> Self:
+    def accepted(self, accepts: Acceptance | Collection[Acceptance]) -> Self:
         """The same fit, to be used in spite of what is accepted.
 
         Parameters
         ----------
-        unconverged : bool
-            Accept that the fit failed its convergence check. Otherwise whatever is made of it
-            raises `NotConverged`; what is made of it once this is accepted still says so.
-        beyond_evidence : bool
-            Accept rows twice as far from the training rows as bands were ever compared with
-            losses: forecasts and derived numbers do not warn of them, and `bayeslaw.check` and
-            `bayeslaw.plan` do not refuse them.
+        accepts : {"unconverged", "beyond-evidence"} or a set of them
+            - ``"unconverged"``: the fit failed its convergence check. Otherwise whatever is made
+              of it raises `NotConverged`; what is made of it once this is accepted still says so.
+            - ``"beyond-evidence"``: rows lie twice as far from the training rows as bands were ever
+              compared with losses. Forecasts and derived numbers do not warn of them, and
+              `bayeslaw.check` and `bayeslaw.plan` do not refuse them.
 
         Returns
         -------
         Posterior, Pool or PointFit
             What was accepted before stays accepted.
+
+        Raises
+        ------
+        BayeslawError
+            If a name is not one of these.
         """
-        return replace(
-            self,
-            accepts_unconverged=unconverged or self.accepts_unconverged,
-            accepts_beyond=beyond_evidence or self.accepts_beyond,
-        )
+        return replace(self, accepts=self.accepts | acceptances(accepts))

@@ -34,7 +34,8 @@ from bayeslaw.tables.validation import COVARIATES
 
 SPLIT_COLUMNS = ("flops", "params", "tokens", "ptpp")
 """Quantities that a table may be cut along."""
-MAX_CUTS, MIN_CUT_ROWS = 5, 8
+MAX_CUTS = 5
+MIN_CUT_ROWS = 8
 """Most cuts, and fewest rows to fit at one."""
 SUMMARIES = {
     "rows": ("loss", "size"),
@@ -112,9 +113,11 @@ class Backtest(Showing):
     def sentence(self) -> str:
         """What the backtest says of the model tested, in one sentence."""
         rows = self.rows[self.rows["model"] == self.models[0]]
-        held, count = int(rows["inside_90"].sum()), len(rows)
+        held = int(rows["inside_90"].sum())
+        count = len(rows)
         error = 100 * float(rows["error"].abs().median())
-        far, cuts = float(rows["decades"].median()), rows["cut"].nunique()
+        far = float(rows["decades"].median())
+        cuts = rows["cut"].nunique()
         return (
             f"{far:.2g} decades of {self.along} ahead (at most {rows['decades'].max():.2g}), "
             f"on rows of {self.name} that came after {cuts} cut{'s' * (cuts > 1)}, the 90 % band "
@@ -226,7 +229,8 @@ def read_backtest(path: str | Path) -> Backtest:
             f"{path}: not a backtest: no column {sorted(lacking)[0]!r}; write one with "
             "`bayeslaw backtest --out`."
         )
-    along, name = str(rows["along"].iloc[0]), str(rows["table"].iloc[0])
+    along = str(rows["along"].iloc[0])
+    name = str(rows["table"].iloc[0])
     models = tuple(map(str, rows["model"].unique()))
     return Backtest(rows.drop(columns=["along", "table"]), along, models, name)
 
@@ -380,12 +384,14 @@ def _at_cut(
     seed: int,
 ) -> pd.DataFrame:
     arguments = dict(settings)
-    fitted, later = value <= cut, value > cut
-    train, test = subset(table, fitted), subset(table, later)
+    fitted = value <= cut
+    later = value > cut
+    train = subset(table, fitted)
+    test = subset(table, later)
     asked = arguments.pop("law", law)
     fitting = fit if member_laws(asked) is None else fit_pool
     posterior = fitting(asked, train, seed=seed, **arguments)
-    posterior = posterior.accepted(unconverged=True, beyond_evidence=True)
+    posterior = posterior.accepted({"unconverged", "beyond-evidence"})
     known = dict.fromkeys((*COVARIATES, *posterior.columns))
     columns = [c for c in known if c in table.frame]
     fc = posterior.forecast(test, seed=seed)

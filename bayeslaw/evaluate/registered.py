@@ -51,7 +51,8 @@ from bayeslaw.tables.validation import (
     row_numbers,
 )
 
-FORMAT, SCHEMA = "bayeslaw registered forecast", 2
+FORMAT = "bayeslaw registered forecast"
+SCHEMA = 2
 FEWEST_DRAWS = 100
 """Least number of draws stored: from n draws, a calibrated forecast's CRPS is too large by 1/n."""
 
@@ -148,7 +149,8 @@ def register(forecast: Forecast, path: str | Path, *, draws: int = 0) -> str:
             "some draws of this forecast are not finite; it cannot be registered."
         )
     content = _content(forecast, draws)
-    sha256, parts = digest(content), _parts(content)
+    sha256 = digest(content)
+    parts = _parts(content)
     document = {
         "format": FORMAT,
         "schema": SCHEMA,
@@ -202,11 +204,10 @@ class Verification(Showing):
 
     def shown(self) -> Shown:
         """The registered rows that are measured beside their losses, and their scores."""
-        registered, frame = self.forecast, self.frame
-        done, measured = (
-            frame[frame["loss"].notna()],
-            len(self.frame) - len(self.missing),
-        )
+        registered = self.forecast
+        frame = self.frame
+        done = frame[frame["loss"].notna()]
+        measured = len(self.frame) - len(self.missing)
         synthetic = bool(registered["synthetic"])
         blocks: list[Block] = [Note(SYNTHETIC, "synthetic")] * synthetic
         blocks += [
@@ -316,7 +317,8 @@ def verify(
             f"tolerance={tolerance:g}: give a relative difference, such as 0.001."
         )
     frame = pd.DataFrame(registered["rows"])
-    loss, row_of = np.full(len(frame), np.nan), np.array([], int)
+    loss = np.full(len(frame), np.nan)
+    row_of = np.array([], int)
     if measured is not None:
         measured = (
             measured
@@ -328,7 +330,8 @@ def verify(
     frame = frame.assign(loss=loss, error=frame["median"] / loss - 1)
     frame = pd.concat([frame, inside(frame, BAND_LEVELS)], axis=1)
     extra = tuple(np.flatnonzero(row_of < 0).tolist())
-    scores, results = _scores(registered, frame), document["results"]
+    scores = _scores(registered, frame)
+    results = document["results"]
     verified = Verification(
         document["sha256"], registered, frame, scores, extra, results
     )
@@ -368,9 +371,11 @@ def _read(path: str | Path) -> Document:
         document = cast(
             "Document", read_json(path, FORMAT, SCHEMA, "a registered forecast")
         )
-        sha256, written = digest(document["forecast"]), document["sha256"]
+        sha256 = digest(document["forecast"])
+        written = document["sha256"]
         if sha256 != written:
-            now, then = _parts(document["forecast"]), document["parts"]
+            now = _parts(document["forecast"])
+            then = document["parts"]
             edited = [part for part in then if part in now and now[part] != then[part]]
             edited += [f"{part} (removed)" for part in then if part not in now]
             edited += [f"{part} (added)" for part in now if part not in then]
@@ -437,7 +442,8 @@ def _check_content(content: Mapping[str, Any]) -> None:
             known and isinstance(about["rows"], int),
             f"the training table of {label} is none",
         )
-    rows, match = content["rows"], content["match"]
+    rows = content["rows"]
+    match = content["match"]
     need(isinstance(rows, list) and len(rows) > 0, "it has no rows")
     losses = ["median", *(end for level in BAND_LEVELS for end in band_columns(level))]
     for i, row in enumerate(rows):
@@ -498,7 +504,8 @@ def _about(table: LossTable) -> dict[str, Any]:
 
 
 def _content(forecast: Forecast, draws: int) -> RegisteredForecast:
-    frame, fits = forecast.stated, forecast.fits
+    frame = forecast.stated
+    fits = forecast.fits
     match = _matched_columns(forecast)
     alike = [same.sum(axis=1) for same in same_rows(frame, frame, match, mutual=True)]
     if (same := pd.Series(np.concatenate(alike) > 1, frame.index)).any():
@@ -570,14 +577,16 @@ def _rows_of(
                 f"forecast's ({', '.join(registered['match'])}); add it."
             )
     row_of = np.full(len(table), -1)
-    matches, repeated = np.zeros(len(table), int), -1
+    matches = np.zeros(len(table), int)
+    repeated = -1
     row = 0
     for block in same_rows(planned, table.frame, match, tolerance):
         matches += block.sum(axis=0)
         for measured in block:
             row_of[measured] = row
             if measured.sum() > 1 and repeated < 0:
-                repeated, measurements = row, measured
+                repeated = row
+                measurements = measured
             row += 1
     if (several := pd.Series(matches > 1)).any():
         raise TableError(
@@ -600,7 +609,8 @@ def _rows_of(
 def _scores(registered: RegisteredForecast, frame: pd.DataFrame) -> pd.Series:
     """Scores over the measured rows, if any, of the registered median, bands and draws."""
     measured = frame["loss"].notna().to_numpy()
-    rows, scores = frame[measured], {}
+    rows = frame[measured]
+    scores = {}
     if measured.any():
         truth = np.log(rows["loss"].to_numpy(float))
         bands = {

@@ -5,7 +5,7 @@ computed on log loss. A difference of .01 in log loss is a relative error of abo
 """
 
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Unpack
 
 import numpy as np
@@ -14,7 +14,13 @@ from scipy.special import huber
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.common.errors import FitError, FitWarning, TableError, TableWarning
+from bayeslaw.common.errors import (
+    Acceptance,
+    FitError,
+    FitWarning,
+    TableError,
+    TableWarning,
+)
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.progress import each
 from bayeslaw.common.shown import Block, Format, Note, Shown, Table
@@ -121,22 +127,25 @@ def scored(
         if prediction.table is not None:
             check_rows(table.frame, table.name, prediction.table.frame)
             fitted = fitted_rows(table.frame, prediction.table.frame)
-        point, samples = prediction.predict(table), None
+        point = prediction.predict(table)
+        samples = None
     else:
         if not isinstance(prediction, Forecast):
-            posterior = with_draws(prediction, "score").accepted(beyond_evidence=True)
+            posterior = with_draws(prediction, "score").accepted("beyond-evidence")
             prediction = posterior.forecast(table, seed=seed)
         columns = (*prediction.columns, *prediction.labels)
         check_same_rows(
             prediction.stated, table.frame, ("the forecast", table.name), columns
         )
-        point, samples = prediction.median, np.log(prediction.samples)
+        point = prediction.median
+        samples = np.log(prediction.samples)
         for fit_of_forecast in prediction.fits.values():
             fitted = fitted_rows(table.frame, fit_of_forecast.table.frame)
     # Without any other row, the scores are those of the fit.
     loss = table.loss
     if fitted.any() and not fitted.all():
-        point, loss = point[~fitted], loss[~fitted]
+        point = point[~fitted]
+        loss = loss[~fitted]
         samples = None if samples is None else samples[:, ~fitted]
     scores = point_scores(point, loss)
     if samples is not None:
@@ -147,8 +156,10 @@ def scored(
 
 def point_scores(predicted: Floats, loss: Floats) -> dict[str, float]:
     """Metrics of point predictions in nats per token, as in the paper's Appendix A."""
-    x, y = np.log(predicted), np.log(loss)
-    r, error = x - y, np.abs(predicted - loss)
+    x = np.log(predicted)
+    y = np.log(loss)
+    r = x - y
+    error = np.abs(predicted - loss)
     spread = x - x.mean()
     square = float(spread @ spread)
     slope = (
@@ -212,7 +223,7 @@ def compare(
     method: str = "huber",
     bounds: Bounds = "paper",
     seed: int = 0,
-    unconverged: bool = False,
+    accepts: Collection[Acceptance] = (),
     **settings: Unpack[FitKeywords],
 ) -> pd.DataFrame:
     """Fit several laws on one split and score them on its test rows.
@@ -237,7 +248,7 @@ def compare(
     bounds : {"paper", "prior"}
         Of the parameters of Huber fits; see `fit_huber`.
     seed : int
-    unconverged : bool
+    accepts : set of {"unconverged"}
         Accept posteriors that failed the convergence checks; see `Posterior.accepted`.
     **settings
         Arguments of `bayeslaw.fit`; of these, ``"huber"`` has `delta` alone.
@@ -302,7 +313,7 @@ def compare(
         ):
             if method == "nuts":
                 drawn = fit(law, used, seed=seed, **settings)
-                accepted = drawn.accepted(unconverged=unconverged)
+                accepted = drawn.accepted(accepts)
                 # The oracle is fitted to the rows on which it is scored, and its label says so.
                 scores, _ = scored(accepted, rest, seed=seed)
                 words = "; ".join(drawn.convergence.failures)
@@ -312,7 +323,8 @@ def compare(
                         "ignore", FitWarning
                     )  # reported in the column `note`
                     point = fit_huber(law, used, delta=delta, bounds=bounds, seed=seed)
-                scores, words = scored(point, rest)[0], note(point, rest)
+                scores = scored(point, rest)[0]
+                words = note(point, rest)
             row = scores.to_dict() | {"domain": domain, "law": label, "rows": len(used)}
             rows.append(row | {"scored": len(rest), "note": words})
     compared = pd.DataFrame(rows)
@@ -332,7 +344,8 @@ def shown_scores(scores: pd.Series, words: str = "") -> Shown:
     frame = pd.DataFrame({"score": names, "value": scores[names].to_numpy(float)})
     if bands:
         first = [*BAND_SCORES[:4]]
-        frame["of bands"], frame[" "] = first, scores[first].to_numpy(float)
+        frame["of bands"] = first
+        frame[" "] = scores[first].to_numpy(float)
     formats: dict[str, Format] = dict.fromkeys(("value", " "), digits)
     table = Table(frame, "", formats, left=("score", "of bands"))
     blocks: list[Block] = [table]

@@ -48,7 +48,9 @@ def fit_bases(bases: pd.DataFrame, name: str) -> Bases:
     """
     chinchilla = load_law("chinchilla")
     free = max(len(bases) - len(chinchilla.parameters), 1)
-    parameters, errors, residuals = {}, {}, []
+    parameters = {}
+    errors = {}
+    residuals = []
     for column in BASE_LOSSES:
         pretraining = total_tokens(
             bases["params"].to_numpy(float), bases["ptpp"].to_numpy(float)

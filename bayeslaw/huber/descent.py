@@ -29,7 +29,9 @@ EXPONENTS = 0.02, 2.0
 """Range of the starts of an exponent that is positive without an upper bound."""
 JACOBIAN_STEP = 1e-6
 """Step of the finite differences of the gradient that give second derivatives."""
-LITTLE_DAMPING, MUCH_DAMPING, GAIN_TOLERANCE = 1e-2, 1e8, 1e-13
+LITTLE_DAMPING = 1e-2
+MUCH_DAMPING = 1e8
+GAIN_TOLERANCE = 1e-13
 """A descent starts with little damping. It ends when a step of no more damping gains less than
 GAIN_TOLERANCE, relatively, or when steps of much damping still lead up."""
 LEAST_SCALE = 1e-200
@@ -38,15 +40,22 @@ HUGE = 1e150
 """What stands for an infinite number, so that its square is finite."""
 AGREE = 1e-5
 """Two optima agree if their values differ by less than this, relatively."""
-RANKING_STEPS, FIRST_STEPS, ROUND_STEPS, END_STEPS = 30, 40, 25, 10
+RANKING_STEPS = 30
+FIRST_STEPS = 40
+ROUND_STEPS = 25
+END_STEPS = 10
 """Steps before the starts are ranked, of those that are chosen, of each later round, and of those
 that agree at the end."""
-NEAR_BEST, ROUNDS, GAIN = 0.02, 18, 1e-7
+NEAR_BEST = 0.02
+ROUNDS = 18
+GAIN = 1e-7
 """Starts whose value exceeds the best by more than NEAR_BEST are dropped. At most ROUNDS rounds
 follow each other, as long as the best one gains GAIN in a round; both relatively."""
-FEW_STARTS, FEW_POLISHED = 64, 6
+FEW_STARTS = 64
+FEW_POLISHED = 6
 """Starts screened and polished where only the residuals are needed."""
-LENGTHS, REFITS = 2.0 ** np.arange(1, 9), 8
+LENGTHS = 2.0 ** np.arange(1, 9)
+REFITS = 8
 """How many rounds an extrapolation is ahead of the last one, and refits of the linear parameters
 after it. Each leaves about 5 % of the error."""
 
@@ -68,9 +77,13 @@ class Objective:
     def __init__(
         self, law: Law, table: LossTable, delta: float, bounds: Bounds = "prior"
     ) -> None:
-        self.law, self.table, self.delta, self.bounds = law, table, delta, bounds
+        self.law = law
+        self.table = table
+        self.delta = delta
+        self.bounds = bounds
         design = Design(law, table)
-        self.x, self.at = dict(design.x), design.at
+        self.x = dict(design.x)
+        self.at = design.at
         self.log_scale = float(np.log(table.loss).mean())
         self.observed: Floats = np.log(table.loss) - self.log_scale
         if "start" in self.x:
@@ -134,7 +147,8 @@ class Objective:
         self, points: Floats, residuals: Floats
     ) -> tuple[Floats, Floats, Floats]:
         """Gradient of the objective, with the Jacobian and the weights that it is made of."""
-        jacobian, weights = self.jacobian(points, residuals), self.weights(residuals)
+        jacobian = self.jacobian(points, residuals)
+        weights = self.weights(residuals)
         return (jacobian @ (weights * residuals)[..., None])[..., 0], jacobian, weights
 
     def _named(self, points: Floats) -> dict[str, Floats]:
@@ -143,7 +157,8 @@ class Objective:
     def on_bound(self, point: Floats, rtol: float = 1e-9) -> dict[str, float]:
         """Parameters on (or within `rtol` of) a bound, and that bound."""
         near = rtol * np.maximum(1, np.abs(point))
-        at_low, at_high = point - self.low <= near, self.high - point <= near
+        at_low = point - self.low <= near
+        at_high = self.high - point <= near
         bound = np.where(at_low, self.low, self.high)
         return {
             self.names[i]: float(bound[i]) for i in np.flatnonzero(at_low | at_high)
@@ -174,8 +189,11 @@ def screened_starts(objective: Objective, count: int, seed: int) -> Floats:
     """
     from scipy.stats import qmc  # takes a second, and saved fits are used without it
 
-    linear, bounds, typical = objective.linear, objective.stated, objective.typical
-    low, high = objective.low[linear:], objective.high[linear:]
+    linear = objective.linear
+    bounds = objective.stated
+    typical = objective.typical
+    low = objective.low[linear:]
+    high = objective.high[linear:]
     sobol = qmc.Sobol(len(low), rng=np.random.default_rng(seed))
     unit = sobol.random_base2(math.ceil(math.log2(max(count, 2))))[:count]
     positive = np.isinf(bounds[1]) & (low >= 0)
@@ -200,12 +218,14 @@ def linear_fit(objective: Objective, points: Floats) -> Floats:
     Iteratively reweighted least squares. A parameter that comes out negative is set to zero and
     left out of the next iterations: for starts, this is close enough to non-negative least squares.
     """
-    linear, loss = objective.linear, np.exp(objective.observed)
+    linear = objective.linear
+    loss = np.exp(objective.observed)
     design = objective.design(points, objective.names[:linear])
     amounts = points[:, None, :linear]
     # What is left when the linear parameters are taken away: nothing, or the start loss.
     rest = (np.exp(objective.residuals(points)) * loss)[:, None] - amounts @ design
-    design, wanted = design / loss, 1 - rest / loss
+    design = design / loss
+    wanted = 1 - rest / loss
     weights = np.ones_like(wanted)
     positive = (design > 0).any(axis=-1)
     for _ in range(2 + linear):
@@ -234,7 +254,8 @@ def polish_best(
         points, values, _ = polish(objective, points, RANKING_STEPS)
         points = points[np.argsort(values, kind="stable")[:keep]]
     points, values, moving = polish(objective, points, FIRST_STEPS)
-    agreed, ends = np.zeros(len(points), bool), points.copy()
+    agreed = np.zeros(len(points), bool)
+    ends = points.copy()
     for _ in range(ROUNDS):
         best = int(np.argmin(values))
         same = objective.agree(values)
@@ -249,7 +270,8 @@ def polish_best(
         active = np.flatnonzero(
             moving & ~same & (values <= (1 + NEAR_BEST) * values[best])
         )
-        before, least = points[active], values[best]
+        before = points[active]
+        least = values[best]
         points[active], values[active], moving[active] = polish(
             objective, points[active], ROUND_STEPS, exact=True
         )
@@ -279,10 +301,13 @@ def extrapolated(
     Where an exponent has no finite optimum, the objective flattens, and descents alone approach the
     bound more and more slowly.
     """
-    low, high, linear = objective.low, objective.high, objective.linear
+    low = objective.low
+    high = objective.high
+    linear = objective.linear
     # The distance to the nearer bound shrinks, or grows, by the factor of the last round.
     bound = np.where(point - low <= high - point, low, high)
-    before, now = origin - bound, point - bound
+    before = origin - bound
+    now = point - bound
     factor = np.divide(now, before, out=np.ones_like(before), where=before * now > 0)
     factor[:linear] = 1.0  # these are refitted
     with np.errstate(over="ignore"):
@@ -296,7 +321,8 @@ def extrapolated(
         reached = objective.value(residuals)
         best = int(np.argmin(reached))
         if reached[best] < value:
-            point, value = trial[best], float(reached[best])
+            point = trial[best]
+            value = float(reached[best])
     return point, value
 
 
@@ -320,16 +346,19 @@ def polish(
     A step s solves ``(H + damping diag(J' W J)) s = -J' W r`` within the bounds. H is the matrix of
     second derivatives where it is `exact`, and else that of Gauss and Newton.
     """
-    low, high = objective.low, objective.high
+    low = objective.low
+    high = objective.high
     points = np.clip(points, low, high)
     residuals = objective.residuals(points)
-    values, damping = objective.value(residuals), np.full(len(points), LITTLE_DAMPING)
+    values = objective.value(residuals)
+    damping = np.full(len(points), LITTLE_DAMPING)
     moving = np.isfinite(values)
     for _ in range(steps):
         active = np.flatnonzero(moving)
         if not len(active):
             break
-        at, r = points[active], residuals[active]
+        at = points[active]
+        r = residuals[active]
         gradient, jacobian, weights = objective.gradient(at, r)
         scale = _floored((jacobian**2 @ weights[..., None])[..., 0])
         # Beyond the threshold the Huber loss is linear in the residual and has no curvature.
@@ -352,7 +381,8 @@ def polish(
         damping[active] *= np.where(better, 0.25, 6.0)
         moving[active] = ~converged & (damping[active] < MUCH_DAMPING)
         accepted = active[better]
-        points[accepted], residuals[accepted] = trial[better], r[better]
+        points[accepted] = trial[better]
+        residuals[accepted] = r[better]
         values[accepted] = reached[better]
     return points, values, moving
 
@@ -362,7 +392,8 @@ def refit_linear(objective: Objective, points: Floats) -> tuple[Floats, Floats]:
 
     One reweighted Gauss-Newton step, where that leads down.
     """
-    linear, here = objective.linear, objective.residuals(points)
+    linear = objective.linear
+    here = objective.residuals(points)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         loss = np.exp(here + objective.observed)[:, None]
         jacobian = objective.design(points, objective.names[:linear]) / loss
@@ -375,7 +406,9 @@ def refit_linear(objective: Objective, points: Floats) -> tuple[Floats, Floats]:
         gradient = np.nan_to_num(gradient, posinf=HUGE, neginf=-HUGE)
     scale = _floored(np.diagonal(matrix, axis1=-2, axis2=-1))
     matrix = matrix + np.eye(linear) * (1e-10 * scale)[:, None]
-    low, high, refitted = objective.low[:linear], objective.high[:linear], points.copy()
+    low = objective.low[:linear]
+    high = objective.high[:linear]
+    refitted = points.copy()
     amounts = points[:, :linear]
     amounts = amounts + bounded_steps(matrix, gradient, low - amounts, high - amounts)
     refitted[:, :linear] = np.clip(amounts, low, high)
@@ -399,13 +432,15 @@ def _hessian(
     In units of ``1 / sqrt(scale)``, because parameters differ in scale by many orders of magnitude:
     the amount of a term with an exponent of 20 may be 1e-9.
     """
-    unit, size = np.sqrt(scale), len(objective.names)
+    unit = np.sqrt(scale)
+    size = len(objective.names)
     step = JACOBIAN_STEP * np.minimum(1, math.sqrt(len(objective.observed)) / unit)
     step = np.where(points + step > objective.high, -step, step)
     ends = points[:, None] + step[..., None] * np.eye(size)
     ends = np.concatenate([points, ends.reshape(-1, size)])
     gradients = objective.gradient(ends, objective.residuals(ends))[0]
-    here, there = gradients[: len(points), None], gradients[len(points) :]
+    here = gradients[: len(points), None]
+    there = gradients[len(points) :]
     matrix = (there.reshape(*step.shape, -1) - here) / step[..., None]
     unit = unit[:, None] * unit[..., None]
     matrix = np.nan_to_num(0.5 * (matrix + matrix.mT) / unit)
@@ -424,7 +459,8 @@ def bounded_steps(
     others are solved for again.
     """
     free = ~((low == 0) & (gradient > 0) | (high == 0) & (gradient < 0))
-    unit, step = np.eye(gradient.shape[1]), np.zeros_like(gradient)
+    unit = np.eye(gradient.shape[1])
+    step = np.zeros_like(gradient)
     for _ in range(4):
         slope = free * (
             gradient + (matrix @ np.where(free, 0, step)[..., None])[..., 0]

@@ -17,15 +17,18 @@ from bayeslaw.tables.table import LossTable, is_synthetic, subset
 from bayeslaw.tables.units import doubtful_scale
 from bayeslaw.tables.validation import label_texts
 
-FARTHEST, FAR = 20.0, 8.0
+FARTHEST = 20.0
+FAR = 8.0
 """Robust standard deviations from the law. A row beyond the first makes a table doubtful; then all
 beyond the second are named. In fits to the shipped tables the farthest row is at 16 (Gadre), in the
 published Chinchilla table at 34."""
 LEAST_SPREAD = 0.0025
 """Least standard deviation of log loss: losses without noise would have rows at any distance."""
-MOST_FAR, ROUNDS = 0.1, 5
+MOST_FAR = 0.1
+ROUNDS = 5
 """Largest share of rows that are outliers and not a law that fails, and most fits without them."""
-FEWEST_RUNS, FEWEST_TESTED = 6, 4
+FEWEST_RUNS = 6
+FEWEST_TESTED = 4
 """Runs below which a fit says what so few are worth, and the fewest of which bands were tested."""
 NAMED = 5
 """Rows that a message describes."""
@@ -73,7 +76,8 @@ def doubt(
     objective: Objective, point: Floats, table: LossTable, *, skewed: bool = False
 ) -> None:
     """Refuse accuracies, and warn of rows far out and of units, given the optimum of a fit."""
-    law, said = objective.law, _of_columns(table)
+    law = objective.law
+    said = _of_columns(table)
     if (point[1 : objective.linear] <= LEAST_COUPLED).all():
         flat = f"no term of {law.name} has a part in the loss"
         if table.loss.max() <= 1:
@@ -183,7 +187,8 @@ def _far_out(law: Law, table: LossTable, far: Bools) -> tuple[Bools, Floats]:
 
 def _described(far: Bools, residuals: Floats, table: LossTable, law: str) -> str:
     """The rows far out in words, the query that leaves them out, and the likelihood for them."""
-    frame, rows = table.frame[far], []
+    frame = table.frame[far]
+    rows = []
     off = 100 * np.expm1(residuals[far])
     order = np.argsort(-np.abs(off))
     for i in order[:NAMED]:
@@ -193,7 +198,8 @@ def _described(far: Bools, residuals: Floats, table: LossTable, law: str) -> str
         )
         rows[-1] += f" ({off[i]:+.0f} %)"
     more = f" and {far.sum() - NAMED} more" if far.sum() > NAMED else ""
-    parts, groups = [], []
+    parts = []
+    groups = []
     rest = pd.Series(far, table.frame.index)
     for column, what in (("params", "size"), ("run", "run")):
         if column not in table.frame:

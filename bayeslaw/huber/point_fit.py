@@ -210,7 +210,8 @@ class PointFit(Showing, BaseFit):
 
     def shown(self) -> Shown:
         """The heading, and the parameters in both coordinates."""
-        summary, names = self.summary(), self.law.parameters
+        summary = self.summary()
+        names = self.law.parameters
         sides = [
             "formula" if name in names else "reference point" for name in summary.index
         ]

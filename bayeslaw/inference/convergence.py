@@ -14,17 +14,22 @@ import xarray as xr
 
 from bayeslaw.common.shown import Note
 
-MAX_RHAT, MIN_ESS, MIN_BFMI = 1.01, 400, 0.3
+MAX_RHAT = 1.01
+MIN_ESS = 400
+MIN_BFMI = 0.3
 """Limits of log losses, and of the energy; a fit beyond one of them is sampled again."""
 MAX_SCALE_ERROR = 0.08
 """Limit of the Monte Carlo error of a scale, over the scale, of which a band has its width."""
-USABLE_RHAT, USABLE_ESS, USABLE_SCALE_ERROR = 1.02, 200, 0.15
+USABLE_RHAT = 1.02
+USABLE_ESS = 200
+USABLE_SCALE_ERROR = 0.15
 """Limits beyond which forecasts are refused. Between the two a fit says what forecasts may move by.
 
 With 200 independent draws an end of a 90 % band has a standard error of 4.5 % of the band's width,
 with 400 one of 3.2 %; docs/howto/questions.md has what was measured.
 """
-MEDIAN_ERROR, END_ERROR = 0.381, 0.642
+MEDIAN_ERROR = 0.381
+END_ERROR = 0.642
 """Standard errors of the median and of an end of a 90 % band by one draw, over the band's width.
 
 Of normal draws: the root of p (1 - p), over the density at the quantile and 3.29 deviations.
@@ -176,7 +181,8 @@ def diagnose(
     scales: xr.Dataset | None = None,
 ) -> Convergence:
     """Convergence of draws with dims (chain, draw)."""
-    divergences, transitions = int(stats["diverging"].sum()), stats["diverging"].size
+    divergences = int(stats["diverging"].sum())
+    transitions = stats["diverging"].size
     used = losses if scales is None else losses.merge(scales)
     stuck = any(
         bool((v.max("draw") == v.min("draw")).any()) for v in used.data_vars.values()

@@ -206,14 +206,16 @@ class FittedLaw(BaseFit):
 
         With `parameters`, none may be slow either.
         """
-        name, state = f"{self.law.name} on {self.table.name}", self.convergence
-        if parameters and state.slow and not self.accepts_unconverged:
+        name = f"{self.law.name} on {self.table.name}"
+        state = self.convergence
+        accepted = "unconverged" in self.accepts
+        if parameters and state.slow and not accepted:
             raise NotConverged(
                 f"{name}: {', '.join(state.slow)} did not converge, though the losses did: "
                 "forecast from it, fit again with more draws or a simpler law, or "
                 f"{accept('unconverged')}."
             )
-        if not (state.ok or self.accepts_unconverged):
+        if not (state.ok or accepted):
             raise NotConverged(
                 f"{name}: {'; '.join(state.failures)}. Fit again with more tune and draws or a "
                 f"higher target_accept, simplify the law, or {accept('unconverged')}."

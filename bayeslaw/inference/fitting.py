@@ -343,7 +343,8 @@ def fit_spec(spec: Spec, table: LossTable, settings: FitSettings) -> Posterior:
 
 
 def _sampled(data: Data, table: LossTable, settings: FitSettings) -> Posterior:
-    sampled, spec = _drawn(data, settings), data.spec
+    sampled = _drawn(data, settings)
+    spec = data.spec
     if data.law.discrepancy_parameters and spec.discrepancy.exact > 0:
         exact = _drawn(make_data(spec.exact, table, at=data.at), settings)
         sampled = mixed(sampled, exact, spec.discrepancy.exact, settings)

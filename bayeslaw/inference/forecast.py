@@ -22,9 +22,10 @@ from bayeslaw.model import effects
 from bayeslaw.tables.comparison import distinct, fitted_rows, fitted_words, labels_of
 from bayeslaw.tables.covariates import Covariate
 from bayeslaw.tables.files import write_frame
-from bayeslaw.tables.hull import evidence, in_words, locate
+from bayeslaw.tables.hull import in_words
 from bayeslaw.tables.table import is_synthetic
 from bayeslaw.tables.validation import COLUMNS, COVARIATES, LABEL_COLUMNS, OF_DOMAIN
+from bayeslaw.tables.verdict import Verdict, judge
 
 KINDS = ("predictive", "latent")
 BAND_LEVELS = (0.5, 0.8, 0.9)
@@ -51,7 +52,8 @@ def band_columns(level: float) -> list[str]:
 
 def inside(frame: pd.DataFrame, levels: Sequence[float]) -> pd.DataFrame:
     """Whether losses lie inside their bands: `inside_90` and so on, missing without a loss."""
-    loss, marks = frame["loss"], {}
+    loss = frame["loss"]
+    marks = {}
     for level in levels:
         lower, upper = (frame[column] for column in band_columns(level))
         marks[f"inside_{100 * level:g}"] = loss.between(lower, upper)
@@ -160,20 +162,23 @@ class Forecast(Showing):
             self, "seed", int(self.seed)
         )  # of NumPy, which files cannot hold
 
-    @cached_property
+    @property
     def positions(self) -> pd.DataFrame:
         """Where each row lies with respect to the training rows; see `bayeslaw.locate`.
 
         Columns `position` (interpolation, extrapolation or projection), `decades`, the same by
         covariate, and `unvaried`. Without posteriors it has no columns.
         """
+        return self.verdict.positions
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """Where the rows lie, and whether bands were ever tested so far out."""
         # A forecast may come without its fits, as one of draws alone.
         if not self.fits:
-            return pd.DataFrame(index=self.frame.index)
-        table = next(
-            iter(self.fits.values())
-        ).table  # all fits of a pool are of one table
-        return locate(table, self.frame, self.about).set_index(self.frame.index)
+            return Verdict(pd.DataFrame(index=self.frame.index))
+        first, *_ = self.fits.values()  # all fits of a pool are of one table
+        return judge(first.table, self.frame, self.about)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -262,7 +267,8 @@ class Forecast(Showing):
             .rename_axis("row")
             .reset_index()
         )
-        marks, by_level = self._marks(), []
+        marks = self._marks()
+        by_level = []
         for level in levels:
             lower, upper = self.quantile(ends(level))
             # Last, since a terminal leaves out columns in the middle.
@@ -341,7 +347,8 @@ class Forecast(Showing):
             noise; see `variance`.
         """
         levels = _listed(levels)
-        frame, rows = self.to_frame(levels), len(self.frame)
+        frame = self.to_frame(levels)
+        rows = len(self.frame)
         measured = "loss" in frame
         laws = [fit.law for fit in self.fits.values()]
         used = [*(self.columns or COVARIATES)]
@@ -359,10 +366,10 @@ class Forecast(Showing):
         constant = [c for c in used if rows > 1 and frame[c].nunique() == 1]
         kind = "posterior predictive" if self.kind == "predictive" else "latent loss"
         words = in_words(self.positions) if self.fits else ""
-        far = ""
-        if self.fits:
-            far = evidence(self.positions, self.about)[1]
-        blocks: list[Block] = [Note(far, "no evidence")] * bool(far)
+        far = self.verdict.evidence
+        blocks: list[Block] = []
+        if far:
+            blocks.append(Note(far, "no evidence"))
         blocks += [Note(SYNTHETIC, "synthetic")] * self.synthetic
         if not self.convergence.enough:
             blocks.append(self.convergence.note)
@@ -446,7 +453,8 @@ class Forecast(Showing):
 
     def _marks(self) -> dict[str, Floats | Strings | str | bool]:
         """Columns of every exported table: positions, and what a reader must know of the fit."""
-        positions, failures = self.positions, self.convergence.failures
+        positions = self.positions
+        failures = self.convergence.failures
         marks: dict[str, Floats | Strings | str | bool] = {
             c: positions[c].to_numpy()
             for c in ("position", "decades")

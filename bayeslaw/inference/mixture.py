@@ -25,7 +25,8 @@ def mixed(
     longest = min(available[0] / (1 - share), available[1] / share)
     total = settings.draws or math.floor(longest + 1e-9)  # 600 / (2 / 3) is 899.99
     counts = [total - round(total * share), round(total * share)]
-    draws, stats = [], []
+    draws = []
+    stats = []
     for part, count, mark in zip(
         (deviating, exact), counts, (False, True), strict=True
     ):

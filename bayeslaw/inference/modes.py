@@ -23,7 +23,8 @@ from bayeslaw.tables.table import LossTable
 
 HESSIAN_STEP = 1e-6
 """Step of the central differences of the gradient that give second derivatives."""
-SCREENED, CLIMBED = 512, 8
+SCREENED = 512
+CLIMBED = 8
 """Starts that are screened, and of those, the best from which the density is climbed."""
 GRADIENT = 1e-7
 """Largest gradient of the log density at a mode."""
@@ -39,7 +40,8 @@ def mode_of(
     (``bounds="prior"`` of `fit_huber`). Starts are those of `fit_huber`, before any descent; each
     ascends on the exact gradient.
     """
-    law, objective = spec.law, Objective(spec.law, table, delta)
+    law = spec.law
+    objective = Objective(spec.law, table, delta)
     names = [*law.coordinates, "sigma", *spec.likelihood.parameters]
     of_prior = {name: spec.likelihood.parameters.get(name, name) for name in names}
     priors = {name: spec.priors.get(prior, FLAT) for name, prior in of_prior.items()}
@@ -97,13 +99,17 @@ def _density(
     data: Data, priors: Mapping[str, Prior]
 ) -> Callable[[Floats], tuple[float, Floats]]:
     """Log density of parameters with some priors, and its gradient, on the real line."""
-    spec, law, at, tape = data.spec, data.law, data.at, Tape()
-    point, x = tape.input("point", len(priors)), data.x
+    spec = data.spec
+    law = data.law
+    at = data.at
+    tape = Tape()
+    point = tape.input("point", len(priors))
+    x = data.x
     z = [point.view(k, (1, 1)) for k in range(len(priors))]
     pairs = zip(priors.items(), z, strict=True)
     q = {name: on_the_line(prior.support, node)[0] for (name, prior), node in pairs}
     amounts = law.amounts(q, at, F)
-    loss = law.loss(amounts, {name: tape.constant(x[name]) for name in x}, at, F)
+    loss = law.evaluate(amounts, {name: tape.constant(x[name]) for name in x}, at, F)
     residuals = tape.constant(data.observed) - F.log(loss)
     total = F.sum(spec.likelihood.log_density(residuals, q["sigma"], q, F))
     total = total + log_prior_of_floor(spec.priors, amounts["E"], q["L_ref"])

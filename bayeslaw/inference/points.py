@@ -24,7 +24,8 @@ from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.model.training import for_table
 from bayeslaw.tables.table import LossTable
 
-STARTS_PER_EXPONENT, POLISHED_PER_EXPONENT = 64, 3
+STARTS_PER_EXPONENT = 64
+POLISHED_PER_EXPONENT = 3
 """Defaults of the starts that are screened and polished, for each exponent of the law."""
 FEWEST_POLISHED = 6
 """Least number of starts polished first; otherwise a third. The rest only if these differ."""
@@ -131,7 +132,8 @@ def fit_huber(
     few = min(polish, max(FEWEST_POLISHED, polish // 3))
     first, rest = np.split(points, [few * len(points) // polish])
     found = points, values, ends = polish_best(objective, first, few)
-    best, agreed = int(np.argmin(values)), objective.agree(values).all()
+    best = int(np.argmin(values))
+    agreed = objective.agree(values).all()
     if len(rest) and not (agreed and _unique(objective, points[best], ends)):
         more = polish_best(objective, rest, polish - few)
         points, values, ends = map(np.concatenate, zip(found, more, strict=True))
@@ -155,11 +157,9 @@ def fit_at(
     rtol: float = 1e-9,
 ) -> PointFit:
     """The fit at the first of some points of one value; a warning `says` if it is on a bound."""
-    law, table, at_bounds = (
-        objective.law,
-        objective.table,
-        objective.on_bound(points[0], rtol),
-    )
+    law = objective.law
+    table = objective.table
+    at_bounds = objective.on_bound(points[0], rtol)
     if at_bounds:
         names = ", ".join(f"{name} = {value:g}" for name, value in at_bounds.items())
         words = f"{law.name} on {table.name}: {says.format(names)}."
@@ -184,7 +184,8 @@ def fit_at(
 
 def _unique(objective: Objective, best: Floats, ends: Floats) -> bool:
     """Whether starts that agree also forecast the same, `FACTOR_BEYOND` times farther."""
-    points, x = solutions(objective, best, ends), objective.x
+    points = solutions(objective, best, ends)
+    x = objective.x
     named = {name: points[:, i, None] for i, name in enumerate(objective.names)}
     columns = [c for c in ("params", "tokens", "ptpp") if c in objective.law.columns]
     far = [{**x, c: x[c] + math.log(FACTOR_BEYOND)} for c in columns]

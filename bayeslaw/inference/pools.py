@@ -1,7 +1,7 @@
 """Pools: posteriors of several laws on one table, used as one."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.common.errors import FileError, FitError, LawError
+from bayeslaw.common.errors import Acceptance, FileError, FitError, LawError
 from bayeslaw.common.shown import Note, Showing, Shown
 from bayeslaw.design.described import described, held_columns, units
 from bayeslaw.design.fits import BaseFit
@@ -23,7 +23,6 @@ from bayeslaw.inference.forecast import Forecast
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.comparison import labels_of
-from bayeslaw.tables.hull import warn_beyond
 from bayeslaw.tables.table import LossTable, Rows
 
 POOLS = {"adaptation": ("form1n", "transfer")}
@@ -52,7 +51,8 @@ class Pool(Showing, BaseFit):
 
     def __post_init__(self) -> None:
         weights = dict(self.weights) or dict.fromkeys(self.members, 1.0)
-        total, least = sum(weights.values()), min(weights.values(), default=-1)
+        total = sum(weights.values())
+        least = min(weights.values(), default=-1)
         if (
             weights.keys() != self.members.keys()
             or least < 0
@@ -65,8 +65,8 @@ class Pool(Showing, BaseFit):
             raise LawError(
                 f"pool {self.name}: its members are fits of different tables."
             )
-        accepting = all(fit.accepts_beyond for fit in self.members.values())
-        object.__setattr__(self, "accepts_beyond", accepting)
+        accepted = [fit.accepts for fit in self.members.values()]
+        object.__setattr__(self, "accepts", frozenset.intersection(*accepted))
         object.__setattr__(
             self, "weights", {n: float(w / total) for n, w in weights.items()}
         )
@@ -111,10 +111,12 @@ class Pool(Showing, BaseFit):
 
     def shown(self) -> Shown:
         """The heading, and the parameters of each member."""
-        whole, documents = self.heading(), {}
+        whole = self.heading()
+        documents = {}
         for name, member in self.members.items():
             # The pool's heading has said all that a member's says, but for its units.
-            head, parameters = member.heading(), member.parameters()
+            head = member.heading()
+            parameters = member.parameters()
             blocks = [units(member.law, member.at), "", *parameters.blocks]
             whole += Shown(head.title, blocks, figures=parameters.figures)
             documents[name] = {**head.document, **parameters.document}
@@ -153,12 +155,9 @@ class Pool(Showing, BaseFit):
             f"{self.table.name}: {failure}" for failure in self.convergence.failures
         )
 
-    def accepted(
-        self, *, unconverged: bool = False, beyond_evidence: bool = False
-    ) -> Self:
-        what = {"unconverged": unconverged, "beyond_evidence": beyond_evidence}
+    def accepted(self, accepts: Acceptance | Collection[Acceptance]) -> Self:
         return self.with_members(
-            {n: fit.accepted(**what) for n, fit in self.members.items()}
+            {name: fit.accepted(accepts) for name, fit in self.members.items()}
         )
 
     def with_members(self, members: Mapping[str, Posterior]) -> Self:
@@ -174,7 +173,10 @@ class Pool(Showing, BaseFit):
         # The most draws of which no member gives one twice.
         total = min(fit.count / self.weights[name] for name, fit in used.items())
         # A fixed seed: a draw of the pool is the same one in every call and process.
-        rng, owner, draw, key = np.random.default_rng(0), [], [], []
+        rng = np.random.default_rng(0)
+        owner = []
+        draw = []
+        key = []
         for k, (name, fit) in enumerate(used.items()):
             count = round(total * self.weights[name])
             owner.append(np.full(count, k))
@@ -217,13 +219,14 @@ class Pool(Showing, BaseFit):
 
         The coordinate `law` of dimension `draw` is the label of a draw's member.
         """
-        fits, rows = self.members, self.rows(table, "grid")
+        fits = self.members
+        rows = self.rows(table, "grid")
         # Less than half a draw: a law that gets none need not converge, nor be forecast.
         least = 0.5 / min(fit.draws.sizes["draw"] for fit in fits.values())
         parts = {
             # Members would warn of the same rows; the pool warns once, below.
             name: fits[name]
-            .accepted(beyond_evidence=True)
+            .accepted("beyond-evidence")
             .forecast(rows, kind=kind, seed=seed)
             for name, weight in self.weights.items()
             if weight > least
@@ -245,8 +248,7 @@ class Pool(Showing, BaseFit):
         first = min(
             parts.values(), key=lambda part: part.convergence.ok
         )  # one that failed, if any
-        if not self.accepts_beyond:
-            warn_beyond(self.table, first.frame, self.about, rows.name)
+        self._warn_beyond(first.frame, rows.name)
         return Forecast(
             draws=xr.concat(
                 taken, "draw", coords="minimal", compat="override", join="override"
@@ -342,7 +344,8 @@ def role_of(fit: Fit) -> str:
 
 def check_roles(target: Fit, source: Fit) -> None:
     """Raise `FitError` for fits of target and source whose losses are of the other domain."""
-    swapped, alike = role_of(target) == "source", role_of(source) == "target"
+    swapped = role_of(target) == "source"
+    alike = role_of(source) == "target"
     if swapped and alike:
         raise FitError(
             "target and source are swapped: the target's table is of the domain that its bases "

@@ -26,7 +26,6 @@ from bayeslaw.laws.priors import FLOORS, NOISE
 from bayeslaw.model import effects
 from bayeslaw.model.building import build
 from bayeslaw.model.training import make_data
-from bayeslaw.tables.hull import warn_beyond
 from bayeslaw.tables.table import Rows
 from bayeslaw.tables.units import check_units
 from bayeslaw.tables.validation import COLUMNS
@@ -104,7 +103,8 @@ class Posterior(Showing, FittedLaw):
             raise LawError(unknown("kind of forecast", kind, KINDS))
         self.require_converged()
         rows = self.rows(table, "grid")
-        frame, name = rows.frame, rows.name
+        frame = rows.frame
+        name = rows.name
         check_units(frame, name, self.table.frame)
         loss = self.losses(rows)
         if kind == "predictive":
@@ -125,8 +125,7 @@ class Posterior(Showing, FittedLaw):
             name="loss",
             attrs={"units": "nats per token", "kind": kind, "law": self.law.name},
         )
-        if not self.accepts_beyond:
-            warn_beyond(self.table, frame, self.about, name)
+        self._warn_beyond(frame, name)
         return Forecast(
             draws, frame, self.law.name, kind, self.convergence,
             fits={self.law.name: self}, seed=seed,
@@ -160,7 +159,8 @@ class Posterior(Showing, FittedLaw):
 
     def how(self) -> tuple[str, str]:
         """The model and the sampler, in words."""
-        spec, run = self.spec, self.settings
+        spec = self.spec
+        run = self.settings
         # A discrepancy has no parameters where the law holds all that it would vary along.
         discrepancy = (
             spec.discrepancy.words if self.law.discrepancy_parameters else "no"
@@ -187,7 +187,8 @@ class Posterior(Showing, FittedLaw):
 
     def heading(self) -> Shown:
         """The law, its training rows, the model and convergence, without the parameters."""
-        spec, state = self.spec, self.convergence
+        spec = self.spec
+        state = self.convergence
         shown = described(self.law, self.table, self.at)
         gate = state.note
         blocks: list[Block] = [
@@ -218,7 +219,9 @@ class Posterior(Showing, FittedLaw):
 
     def parameters(self) -> Shown:
         """Median and 90 % interval of every parameter, and the priors."""
-        summary, law, spec = self.summary(), self.law, self.spec
+        summary = self.summary()
+        law = self.law
+        spec = self.spec
         added = law.discrepancy_parameters
         of_law = {*law.parameters, *law.coordinates}
         groups = {

@@ -56,7 +56,8 @@ def unit_likelihood(fit: FittedLaw, unit: Ints) -> tuple[Floats, dict[str, Bools
     """
     from scipy import stats  # takes a second, and forecasts need none of it
 
-    frame, q = fit.table.frame, fit.values()
+    frame = fit.table.frame
+    q = fit.values()
     integrated: dict[str, Bools] = {}
     residuals = residual(fit, fit.table)
     for level in fit.spec.fitted_effects:
@@ -133,9 +134,11 @@ def overruled(fit: FittedLaw, huber: Floats | None) -> str:
             )
     if not said:
         return ""
-    what, mend = "Random effects", argument("effects", "none")
+    what = "Random effects"
+    mend = argument("effects", "none")
     if not fit.spec.fitted_effects:
-        what, mend = "Errors within runs", argument("errors", "independent")
+        what = "Errors within runs"
+        mend = argument("errors", "independent")
     return (
         f"{what} explain what the law should explain: {' and '.join(said)}. Forecasts of other "
         f"rows may be far off: fit with {mend}, or with another law."
@@ -148,7 +151,8 @@ def covariance(fit: FittedLaw) -> Floats:
     sigma = np.median(fit.scale(frame), 0)
     total = np.diag(sigma**2)
     if fit.spec.errors == "run":
-        run, ell = noise.runs(frame), float(fit.draws[noise.LENGTH].median())
+        run = noise.runs(frame)
+        ell = float(fit.draws[noise.LENGTH].median())
         total = (
             sigma[:, None]
             * sigma
@@ -179,7 +183,8 @@ def innovations(
     """Residuals given the earlier ones of their run, and their scale; linear in both."""
     if fit.spec.errors == "independent":
         return residual, sigma
-    rows, ell = noise.order(frame), fit.values()[noise.LENGTH]
+    rows = noise.order(frame)
+    ell = fit.values()[noise.LENGTH]
     return noise.innovations(residual, sigma, ell, rows, np)
 
 
@@ -190,10 +195,13 @@ def error_draws(
 
     Of correlated errors, a run is one path, and a fitted run goes on from its last residual.
     """
-    sigma, q = fit.scale(frame), fit.values()
+    sigma = fit.scale(frame)
+    q = fit.values()
     if fit.spec.errors == "independent":
         return fit.spec.likelihood.sample(rng, sigma.shape, sigma, q)
-    count, run, tokens = len(frame), noise.runs(frame), frame["tokens"].to_numpy(float)
+    count = len(frame)
+    run = noise.runs(frame)
+    tokens = frame["tokens"].to_numpy(float)
     ends = fit.draws[LAST_ERROR] if LAST_ERROR in fit.draws else last_errors(fit, run)
     last = ends["last_tokens"].to_series()
     beyond = tokens > last.reindex(run).to_numpy()
@@ -222,7 +230,8 @@ def last_errors(fit: FittedLaw, runs: Strings | None = None) -> xr.DataArray:
     """
     if "loss" not in fit.table.frame:
         runs = np.array([], str)
-    run, tokens = noise.runs(fit.table.frame), fit.table.frame["tokens"].to_numpy(float)
+    run = noise.runs(fit.table.frame)
+    tokens = fit.table.frame["tokens"].to_numpy(float)
     last = pd.Series(tokens).groupby(run).max().reindex(run).to_numpy()
     ends = (
         (tokens == last)

@@ -42,7 +42,9 @@ from bayeslaw.model.training import Data
 if TYPE_CHECKING:
     from bayeslaw.model.density import Density
 
-FIRST, LAST, TRIES = 600, 8000, 5
+FIRST = 600
+LAST = 8000
+TRIES = 5
 """Draws per chain at first and at most, and most runs, of which the later follow the check.
 
 With 600, README's first fit passes at once with seeds 10 to 19 (`python -m benchmarks seeds`).
@@ -55,7 +57,9 @@ is about five minutes of one idle core, for tables of any size.
 """
 SMALLER_STEPS = 0.97, 0.99
 """Target acceptance after too many divergent transitions, first and then; then in a last run."""
-MODE_STARTS, MODE_STEPS, LARGE = 6, 1000, 1e10
+MODE_STARTS = 6
+MODE_STEPS = 1000
+LARGE = 1e10
 """Ascents to the mode, most steps of one, and minus the log density where it is not finite."""
 CURVATURE_STEP = 1e-4
 """Step of the differences of the gradient that give second derivatives."""
@@ -90,20 +94,22 @@ def sample(data: Data, settings: FitSettings) -> Sampled:
     from bayeslaw.model.density import make_density
 
     # Several threads sum in another order: the metric would differ in its last bits.
-    law, smaller = data.spec.law.name, settings.retry is not False
-    again, too_long = "", ""
+    law = data.spec.law.name
+    smaller = settings.retry is not False
+    again = ""
+    too_long = ""
     with showing(settings.progress), threadpool_limits(1, user_api="blas"):
         with step(f"{law}: finding the mode"):
             density, mode = to_mode(make_density(data), settings.seed)
-            size, factor = len(density.names), _factor(density, mode)
+            size = len(density.names)
+            factor = _factor(density, mode)
         left_for_retries = math.inf  # the first run is as long as it is
-        draws, accept = settings.draws or FIRST, settings.target_accept
+        draws = settings.draws or FIRST
+        accept = settings.target_accept
         # A stated number of draws is kept: the retry has smaller steps alone.
         for left in reversed(range(1 + smaller if settings.draws else TRIES)):
-            words, total = (
-                f"{law}: {draws:,} draws",
-                settings.chains * (settings.tune + draws),
-            )
+            words = f"{law}: {draws:,} draws"
+            total = settings.chains * (settings.tune + draws)
             began = time.monotonic()
             with step(f"{words} of each of {settings.chains} chains", total) as move:
                 run = _run(
@@ -121,7 +127,8 @@ def sample(data: Data, settings: FitSettings) -> Sampled:
                 too_long = f"was stopped, after {duration(seconds)} here"
                 break
             points, stats, gradients = run
-            draws_of, accept_of = draws, accept
+            draws_of = draws
+            accept_of = accept
             left_for_retries -= gradients
             values = density.variables(points)
             losses, scales, parameters = _checked(density, values)
@@ -222,12 +229,10 @@ def _checked(
     Forecasts use the losses, and the scales of noise, effects and deviations.
     """
     data = density.data
-    law, at, shape, by_draw = (
-        data.spec.law,
-        data.at,
-        values["sigma"].shape,
-        ("chain", "draw"),
-    )
+    law = data.spec.law
+    at = data.at
+    shape = values["sigma"].shape
+    by_draw = ("chain", "draw")
     q: dict[str, Floats] = {n: values[n].reshape(-1, 1) for n in law.coordinates}
     for walk in law.walks:
         steps = values[walk.steps]
@@ -251,7 +256,8 @@ def _checked(
 
 def to_mode(density: "Density", seed: int) -> tuple["Density", Floats]:
     """The density whitened at its mode, and the mode over parameters and effects."""
-    size, weights = len(density.names), len(density.weights)
+    size = len(density.names)
+    weights = len(density.weights)
     rng = np.random.default_rng(seed)
 
     def climb(density: "Density", start: Floats) -> OptimizeResult:
@@ -292,7 +298,8 @@ def to_mode(density: "Density", seed: int) -> tuple["Density", Floats]:
 
 def _factor(density: "Density", mode: Floats) -> Floats:
     """Factor of the covariance of the parameters by the curvature at the mode."""
-    size, weights = len(density.names), len(density.weights)
+    size = len(density.names)
+    weights = len(density.weights)
 
     def gradient(parameters: Floats) -> Floats:
         point = np.concatenate([parameters, np.zeros(weights), mode[size:]])
@@ -348,7 +355,9 @@ def _run(
         point[: len(mode)] *= 0.5
         return point
 
-    names, shapes, types = ["point"], [(density.size,)], [np.dtype("float64")]
+    names = ["point"]
+    shapes = [(density.size,)]
+    types = [np.dtype("float64")]
     model = from_pyfunc(
         density.size,
         log_density,
@@ -397,7 +406,8 @@ class _Counted:
     """A log density that counts how often it is evaluated."""
 
     def __init__(self, density: "Density") -> None:
-        self.density, self.count = density, 0
+        self.density = density
+        self.count = 0
 
     def __call__(self, point: Floats) -> tuple[float, Floats]:
         self.count += 1

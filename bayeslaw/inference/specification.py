@@ -90,7 +90,8 @@ def spec_as_stated(posterior: Posterior) -> Spec:
     Likelihood and priors are those of the posterior. Effects and errors are those that ``"auto"``
     chooses for a law that is taken as exact.
     """
-    fitted, table = posterior.spec, posterior.table
+    fitted = posterior.spec
+    table = posterior.table
     law = fitted.law.without_discrepancy
     settings = replace(make_settings(AS_STATED, 0), likelihood=fitted.likelihood)
     spec = _spec_for(law, table, settings)

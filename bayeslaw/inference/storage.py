@@ -40,7 +40,8 @@ from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES, LABEL_COLUMNS
 
 SCHEMA = 9
 """Version of the file's layout; a file with another one is refused."""
-MARK, POOL_MARK = "bayeslaw posterior", "bayeslaw pool"
+MARK = "bayeslaw posterior"
+POOL_MARK = "bayeslaw pool"
 
 
 def write(tree: xr.DataTree, path: str | Path) -> None:
@@ -281,7 +282,8 @@ NATS = "nats per token"
 
 
 def to_datatree(fit: FittedLaw, *, seed: int = 0, prior: int = 1000) -> xr.DataTree:
-    frame, rng = fit.table.frame, np.random.default_rng(seed)
+    frame = fit.table.frame
+    rng = np.random.default_rng(seed)
     shape = fit.draws.sizes["chain"], fit.draws.sizes["draw"]
     rows = {"row": np.arange(len(frame))}
 

@@ -16,7 +16,7 @@ from bayeslaw.common.formatting import percent
 from bayeslaw.common.shown import Block, Format, Note, Table
 from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.inference.residuals import error_draws, new_size_effects
-from bayeslaw.laws.terms import Values
+from bayeslaw.laws.symbols import Values
 from bayeslaw.model import effects
 from bayeslaw.model.effects import BASE, SIZE
 from bayeslaw.tables.table import Rows
@@ -35,9 +35,11 @@ def latent_parts(
     fit: FittedLaw, frame: pd.DataFrame, rng: np.random.Generator | None
 ) -> dict[str, Floats]:
     """Parts of the latent log loss that vary, each (draws, rows); without `rng`, no new sizes."""
-    plain, rows = fit.law.without_discrepancy, Rows(frame)
+    plain = fit.law.without_discrepancy
+    rows = Rows(frame)
     x = fit.covariates(fit.design(rows))
-    p, shape = plain.amounts(fit.values(), fit.at), (fit.count, len(frame))
+    p = plain.amounts(fit.values(), fit.at)
+    shape = (fit.count, len(frame))
     # Losses of bases that are not known are drawn, so that some covariates vary.
     middle = {
         name: np.median(v, axis=0) if np.ndim(v) > 1 else v for name, v in x.items()
@@ -47,7 +49,8 @@ def latent_parts(
         return np.log(np.broadcast_to(plain.loss(p, x, fit.at), shape))
 
     with np.errstate(invalid="ignore", divide="ignore"):
-        law, of_bases = log_loss(middle), log_loss(x)
+        law = log_loss(middle)
+        of_bases = log_loss(x)
         drifting = np.log(fit.law_loss(fit.design(rows)))
     sizes = effects.latent_effects(fit.draws, fit.spec.effects, frame)
     return {
@@ -82,14 +85,14 @@ def shares(
     Each member of a pool is its weight and its parts, (draws, rows). Rows are NaN where a loss is
     not finite, far from the fitted rows.
     """
-    weights, totals, covariances = [], [], []
+    weights = []
+    totals = []
+    covariances = []
     with np.errstate(invalid="ignore", divide="ignore"):
         for weight, parts in members:
             total = np.sum([*parts.values()], axis=0)
-            centred, by = (
-                total - total.mean(0),
-                dict.fromkeys(PARTS, np.zeros(total.shape[1])),
-            )
+            centred = total - total.mean(0)
+            by = dict.fromkeys(PARTS, np.zeros(total.shape[1]))
             for name, values in parts.items():
                 source = name if name in PARTS else "run"
                 by[source] = by[source] + ((values - values.mean(0)) * centred).mean(0)

@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bayeslaw.common.arrays import Array, Floats, Namespace, Untyped
-from bayeslaw.laws.terms import Values, column_of
+from bayeslaw.laws.symbols import Values, column_of
 
-WHOLE, START, CORE = "", "start", "core"
+WHOLE = ""
+START = "start"
+CORE = "core"
 """What deviates, if it is no term: the whole loss, the part of the start loss that is left, or the
 part of the core that is reached."""
 
@@ -125,12 +127,11 @@ class Knots:
 
     def hinges(self, u: Untyped, xp: Namespace) -> Untyped:
         """Hinge functions ``sqrt(spacing) max(±(u - u_j), 0)``, shape (knots, ...)."""
-        knots, size = self.positions, math.sqrt(self.spacing)
+        knots = self.positions
+        size = math.sqrt(self.spacing)
         axes = (-1, *[1] * u.ndim)
-        slope, offset = (
-            np.copysign(size, knots).reshape(axes),
-            (size * abs(knots)).reshape(axes),
-        )
+        slope = np.copysign(size, knots).reshape(axes)
+        offset = (size * abs(knots)).reshape(axes)
         return xp.maximum(slope * u - offset, 0.0)
 
 
@@ -190,7 +191,8 @@ class Walk(Deviation):
         otherwise be more knots than a quarter of the rows.
         """
         u = self._position(x, at)
-        low, high = float(np.min(u)), float(np.max(u))
+        low = float(np.min(u))
+        high = float(np.max(u))
         spacing = max(self.spacing, 4 * (high - low) / np.size(u))
         return (self.knots or Knots(spacing)).reaching(low, high)
 
@@ -200,10 +202,8 @@ class Walk(Deviation):
 
     def columns(self, x: Values, at: Values, xp: Namespace = np) -> Untyped:
         """Design matrix ``sqrt(spacing) h_j(u) v`` of independent steps, shape (knots, rows)."""
-        u, v = (
-            self._position(x, at),
-            x[self.times] - at[self.times] if self.times else 1.0,
-        )
+        u = self._position(x, at)
+        v = x[self.times] - at[self.times] if self.times else 1.0
         u = u + 0 * v if self.times else u  # both of one shape
         knots = self.knots or self.reach(x, at)
         return knots.hinges(u, xp) * v

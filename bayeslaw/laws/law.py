@@ -11,19 +11,20 @@ Between them are the *amounts*: the floor and each term at the reference point, 
 paper's exponents. The formula takes these, or the paper's coefficients.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, overload
+from typing import Literal
 
 import numpy as np
 
 from bayeslaw.common.arrays import Array, Floats, Namespace, Untyped
-from bayeslaw.common.files import digest
 from bayeslaw.laws.deviations import WHOLE, Deviation, Walk
-from bayeslaw.laws.priors import FLOOR, HALF, LINE, NOISE, UNIT, Prior
+from bayeslaw.laws.parameters import Parameter, table_of
+from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.steps import SHARE_OFFSET, STEPS, Columns, Step, total
-from bayeslaw.laws.terms import COLUMN, ORIGIN, Named, Term, Values, column_of
+from bayeslaw.laws.symbols import COLUMN, ORIGIN, Named, Values, column_of
+from bayeslaw.laws.terms import Term
 from bayeslaw.tables.covariates import TABLE, Covariate
 
 REPLAY_CLIP = 1e-9
@@ -32,25 +33,6 @@ EPSILON = 1e-5
 """The number in ``log(r + epsilon)`` where no term states another."""
 IMAGINARY_STEP = 1e-30
 """Imaginary step of complex-step derivatives: too small to change the real part."""
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A row of a law's table of parameters.
-
-    The range of a parameter is `bounds`; in `published` it is as printed, where that differs. The
-    prior of E is of the floor in nats, or of its share of the loss at the reference point: `FLOOR`.
-    """
-
-    name: str  # paper symbol
-    local: str  # its name in reference coordinates, of which the prior is
-    along: tuple[str, ...] = ()  # covariates it acts along
-    prior: Prior | None = None
-    prior_name: str = ""  # what the prior is of, if not of `local`
-    bounds: tuple[float, float] = HALF
-    of_local: tuple[float, float] | None = None  # range of `local`, if that is another
-    published: tuple[float, float] | None = None
-    typical: float = 1.0  # typical size
 
 
 @dataclass(frozen=True)
@@ -98,39 +80,8 @@ class Law:
     left_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        table: dict[str, Parameter] = {}
-        for row in self._rows():  # several terms or deviations may have one in common
-            stated = table.get(row.name) or replace(
-                self.by_symbol.get(row.name, row), along=()
-            )
-            along = tuple(dict.fromkeys((*stated.along, *row.along)))
-            table[row.name] = replace(stated, local=row.local, along=along)
-        object.__setattr__(self, "by_symbol", table)
-
-    def _rows(self) -> Iterator[Parameter]:
-        yield Parameter("E", "L_ref")
-        for term in self.terms:
-            yield Parameter(
-                term.coefficient, term.slope, term.covariates[:1], of_local=HALF
-            )
-            for name, along in term.covariates_of.items():
-                yield Parameter(
-                    name, term.local if name == term.leading else name, along
-                )
-        for step in self.steps:
-            for name, local in zip(step.parameters, step.local, strict=True):
-                prior, typical = step.priors.get(local), step.typical.get(name, 1.0)
-                row = Parameter(
-                    name, local, step.covariates_of[name], prior, typical=typical
-                )
-                bounds, of_local = (
-                    prior.support if prior else HALF,
-                    LINE if local != name else None,
-                )
-                yield replace(row, bounds=bounds, of_local=of_local)
-        for deviation in self.deviations:
-            for name in deviation.parameters:
-                yield Parameter(name, name, deviation.covariates_of[name])
+        parts = self.terms, self.steps, self.deviations
+        object.__setattr__(self, "by_symbol", table_of(*parts, self.by_symbol))
 
     # -- the table of parameters --------------------------------------------------------------
 
@@ -170,13 +121,6 @@ class Law:
             **self.noise
         }
 
-    @cached_property
-    def prior_bounds(self) -> dict[str, tuple[float, float]]:
-        """Range of each quantity that has a prior."""
-        bounds = {r.local: r.of_local or r.bounds for r in self.by_symbol.values()}
-        floor = {"E": bounds.pop("L_ref"), FLOOR: UNIT}
-        return floor | bounds | dict.fromkeys(NOISE, HALF)
-
     # -- covariates of a table ----------------------------------------------------------------
 
     @cached_property
@@ -214,33 +158,12 @@ class Law:
         """Columns of a table that this law needs."""
         return tuple(self.about)
 
-    @cached_property
-    def identity(self) -> str:
-        """Hash of what the loss and its priors depend on, which name and title are not part of."""
-        parts = asdict(replace(self, steps=()))
-        stated = {
-            name: parts[name] for name in ("terms", "deviations", "token_unit", "role")
-        }
-        for term, keys in zip(self.terms, stated["terms"], strict=True):
-            own = [(row.name, row.logged) for row in keys.pop("own") and term.own]
-            keys |= {"own": own} if own else {}
-        bounds = {name: row.bounds for name, row in self.by_symbol.items()}
-        stated |= {
-            "priors": {name: asdict(prior) for name, prior in self.priors.items()}
-        }
-        stated |= {"bounds": bounds, "steps": [repr(step) for step in self.steps]}
-        return digest(stated | ({"held": dict(self.held)} if self.held else {}))
-
-    @cached_property
-    def reads_own(self) -> bool:
-        """Whether the loss depends on the share of the domain's own text, beside a discrepancy."""
-        along = [term.covariates for term in self.terms]
-        along += [c for step in self.steps for c in step.covariates_of.values()]
-        return any({"own", "mixed"} & {*covariates} for covariates in along)
-
     def step[S: Step](self, kind: type[S]) -> S | None:
         """Its step of a kind, if it has one."""
-        return next((step for step in self.steps if isinstance(step, kind)), None)
+        for step in self.steps:
+            if isinstance(step, kind):
+                return step
+        return None
 
     # -- other forms of the law ---------------------------------------------------------------
 
@@ -252,15 +175,6 @@ class Law:
         are not given is zero.
         """
         return tuple(walk for walk in self.deviations if isinstance(walk, Walk))
-
-    def over(self, x: Values, at: Values) -> "Law":
-        """The law with knots of its random walks that cover some rows."""
-        x = self.of_deviations(x)
-        reaching = [
-            replace(d, knots=d.reach(x, at)) if isinstance(d, Walk) else d
-            for d in self.deviations
-        ]
-        return replace(self, deviations=tuple(reaching)) if self.walks else self
 
     @property
     def without_discrepancy(self) -> "Law":
@@ -288,18 +202,6 @@ class Law:
         ordered = sorted(kinds.values(), key=lambda step: STEPS.index(type(step)))
         return replace(self, steps=tuple(ordered))
 
-    def taking(self, *kinds: type[Step]) -> "Law":
-        """The law with steps of some kinds, which columns of a table call for."""
-        new = [
-            kind.of_columns(self.columns) for kind in kinds if self.step(kind) is None
-        ]
-        return self.with_steps(*new) if new else self
-
-    def of_role(self, role: Literal["target", "source"]) -> "Law":
-        """The law of losses of the domain adapted to, or of the one pre-trained on."""
-        steps = tuple(step.of_role(role) for step in self.steps)
-        return replace(self, role=role, steps=steps)
-
     # -- covariates ---------------------------------------------------------------------------
 
     def covariates(self, columns: Columns) -> dict[str, Floats]:
@@ -313,40 +215,10 @@ class Law:
             The columns of a table that the law reads, each of shape (rows,): counts of parameters
             and tokens. `bayeslaw.design.design.Design` takes them from a table.
         """
-        x = self.logs(columns)
+        x = logs_of(self, columns)
         for step in self.steps:
             x |= step.covariates(columns, self.token_unit)
         return x
-
-    def logs(self, columns: Columns) -> dict[str, Floats]:
-        """The `covariates` that are functions of single columns, without those of steps."""
-        x = {"tokens": np.log(columns["tokens"] / self.token_unit)}
-        for name, row in (TABLE | self.declared).items():
-            if name == "tokens" or not (name in self.columns or name in self.held):
-                continue
-            if name == "replay":
-                x |= self.shares(columns[name])
-            elif row.logged:
-                x[name] = np.log(columns[name])
-            else:
-                x[name] = columns[name]
-        return x
-
-    def shares(self, replay: Floats) -> dict[str, Floats]:
-        """Covariates of replay ratios."""
-        share = np.clip(replay, REPLAY_CLIP, 1 - REPLAY_CLIP)
-        own = 1 - share if self.role == "target" else share
-        stated = [t.epsilon for t in self.terms if t.epsilon is not None]
-        epsilon = stated[0] if stated else EPSILON
-        return {
-            "replay": np.log(share),
-            "barrier": np.log(share + epsilon),
-            "share": share,
-            "fresh": np.log1p(-share),
-            "own": np.log(own),
-            "mixed": np.log(own + SHARE_OFFSET),
-            "rest": np.log(1 - own + SHARE_OFFSET),
-        }
 
     def effective[A: Array](
         self, p: Values, x: Named[A], xp: Namespace = np
@@ -366,13 +238,7 @@ class Law:
 
     # -- the formula --------------------------------------------------------------------------
 
-    @overload
-    def loss(self, p: Values, x: Values, at: Values = ORIGIN) -> Floats: ...
-    @overload
-    def loss(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array: ...
-    def loss(
-        self, p: Values, x: Values, at: Values = ORIGIN, xp: Namespace = np
-    ) -> Array:
+    def loss(self, p: Values, x: Values, at: Values = ORIGIN) -> Floats:
         """Loss in nats per token.
 
         Parameters
@@ -385,18 +251,27 @@ class Law:
             Logarithms of the covariates, from `covariates`.
         at : mapping
             Point where the amounts are stated.
-        xp : namespace
-            NumPy, ``pytensor.tensor``, or the functions of a tape.
 
         Returns
         -------
         array, shape (..., rows)
         """
-        return self._deviating(p, self._ratios(p, x, at, xp), x, at, xp)
+        loss: Untyped = self.evaluate(p, x, at, np)
+        return loss  # type: ignore[no-any-return]
 
-    def _deviating(
-        self, p: Values, ratios: Values, x: Values, at: Values, xp: Namespace
+    def evaluate(
+        self,
+        p: Values,
+        x: Values,
+        at: Values,
+        xp: Namespace,
+        ratios: Values | None = None,
     ) -> Array:
+        """`loss` over any array namespace.
+
+        `xp` is NumPy, ``pytensor.tensor``, or the functions of a tape; `ratios` are the terms over
+        their amounts, if they are known.
+        """
         loss, shares = self.stated(p, x, at, xp, ratios)
         if not self.deviations:
             return loss
@@ -419,7 +294,7 @@ class Law:
         derivative of the log of the loss by that of the part; that of the whole loss is 1.
         """
         x = self.effective(p, x, xp)
-        ratios = ratios or self._ratios(p, x, at, xp)
+        ratios = ratios or _ratios(self, p, x, at, xp)
         terms = {name: p[name] * ratio for name, ratio in ratios.items()}
         parts: Values = {"E": p["E"], **terms}
         by: Values = {d.of: terms[d.of] for d in self.deviations if d.of in terms}
@@ -429,12 +304,6 @@ class Law:
         return loss, {
             d.of: 1.0 if d.of == WHOLE else by[d.of] / loss for d in self.deviations
         }
-
-    def _ratios(
-        self, p: Values, x: Values, at: Values, xp: Namespace
-    ) -> dict[str, Array]:
-        x = self.effective(p, x, xp)
-        return {t.coefficient: xp.exp(t.log_ratio(p, x, at, xp)) for t in self.terms}
 
     def floor(self, p: Values, x: Values, at: Values = ORIGIN) -> Floats:
         """Limit of `loss` as all terms vanish and adaptation never ends."""
@@ -456,15 +325,16 @@ class Law:
         By complex steps, and by each exponent of a term through the term's amount: the loss depends
         on both through their product alone.
         """
-        ratios, seen = self._ratios(p, x, at, np), self.effective(p, x)
+        ratios = _ratios(self, p, x, at, np)
+        seen = self.effective(p, x)
         by: dict[str, Untyped]
         names = self.parameters if names is None else names
         moving = {name for s in self.steps if s.of_covariates for name in s.parameters}
 
         def by_step(name: str) -> Floats:
             moved = {**p, name: p[name] + 1j * IMAGINARY_STEP}
-            of_terms = self._ratios(moved, x, at, np) if name in moving else ratios
-            loss: Untyped = self._deviating(moved, of_terms, x, at, np)
+            of_terms = _ratios(self, moved, x, at, np) if name in moving else ratios
+            loss: Untyped = self.evaluate(moved, x, at, np, of_terms)
             return np.asarray(loss.imag / IMAGINARY_STEP)
 
         if not (self.steps or self.deviations):  # the loss is the floor plus the terms
@@ -547,3 +417,43 @@ class Law:
         for step in self.steps:
             parts = step.latex(parts)
         return r"\hat L = " + " + ".join(parts.values())
+
+
+def _ratios(
+    law: Law, p: Values, x: Values, at: Values, xp: Namespace
+) -> dict[str, Array]:
+    """Each term over its amount at `at`, by its coefficient."""
+    x = law.effective(p, x, xp)
+    return {t.coefficient: xp.exp(t.log_ratio(p, x, at, xp)) for t in law.terms}
+
+
+def logs_of(law: Law, columns: Columns) -> dict[str, Floats]:
+    """The covariates that are functions of single columns, without those of the law's steps."""
+    x = {"tokens": np.log(columns["tokens"] / law.token_unit)}
+    for name, row in (TABLE | law.declared).items():
+        if name == "tokens" or not (name in law.columns or name in law.held):
+            continue
+        if name == "replay":
+            x |= shares(law, columns[name])
+        elif row.logged:
+            x[name] = np.log(columns[name])
+        else:
+            x[name] = columns[name]
+    return x
+
+
+def shares(law: Law, replay: Floats) -> dict[str, Floats]:
+    """The covariates of replay ratios, each of their shape."""
+    share = np.clip(replay, REPLAY_CLIP, 1 - REPLAY_CLIP)
+    own = 1 - share if law.role == "target" else share
+    stated = [term.epsilon for term in law.terms if term.epsilon is not None]
+    epsilon = stated[0] if stated else EPSILON
+    return {
+        "replay": np.log(share),
+        "barrier": np.log(share + epsilon),
+        "share": share,
+        "fresh": np.log1p(-share),
+        "own": np.log(own),
+        "mixed": np.log(own + SHARE_OFFSET),
+        "rest": np.log(1 - own + SHARE_OFFSET),
+    }

@@ -2,14 +2,18 @@
 
 import json
 import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.common.files import Document, models_dir, named_file
 from bayeslaw.common.formatting import as_tuples
+from bayeslaw.laws.forms import reads_share, taking
+from bayeslaw.laws.formula import FORMULA_FUNCTIONS
 from bayeslaw.laws.law import Law
+from bayeslaw.laws.parameters import prior_bounds
 from bayeslaw.laws.priors import (
     FLOOR,
     FLOORS,
@@ -20,7 +24,8 @@ from bayeslaw.laws.priors import (
     parse_priors,
 )
 from bayeslaw.laws.steps import KAPPA, STEPS, Bases, Coupling, Departure, Step
-from bayeslaw.laws.terms import FORMULA_FUNCTIONS, LETTERS, Term
+from bayeslaw.laws.symbols import LETTERS
+from bayeslaw.laws.terms import Term
 from bayeslaw.tables.covariates import Covariate, declared
 from bayeslaw.tables.validation import ALIASES, KNOWN
 
@@ -31,18 +36,74 @@ AUTHORS = {
     "and tokens, E + A / N^alpha + B / D^beta, is 'chinchilla'",
 }
 """What to say of laws that are called by their authors."""
-_SETTINGS = ("title", "reference", "token_unit", "coupled")
-_NUMBERS = ("bounds", "paper_bounds", "typical")
-_KEYS = (*_SETTINGS, "term", "departure", "covariates", "priors", *_NUMBERS)
-_OF_TERM = ("coefficient", "slope", "log", "along", "exponent", "gate")
-_OF_DEPARTURE = ("exponent", "fresh", "onset", "along", "share", "base", "rise")
-_OF_COVARIATE = ("label", "unit", "log")
-_SORTS = {
-    "token_unit": "a number",
-    "coupled": "a list of names",
-    "log": "true or false",
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_list_of_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _is_table_of_names(value: object) -> bool:
+    return isinstance(value, dict) and _is_list_of_names([*value.values()])
+
+
+TEXT = "text"
+NUMBER = "a number"
+FLAG = "true or false"
+NAMES = "a list of names"
+NAME_BY_COVARIATE = "a table such as { params = 'z_N' }"
+_SORTS: dict[str, Callable[[object], bool]] = {
+    TEXT: lambda value: isinstance(value, str),
+    NUMBER: _is_number,
+    FLAG: lambda value: isinstance(value, bool),
+    NAMES: _is_list_of_names,
+    NAME_BY_COVARIATE: _is_table_of_names,
 }
-"""What the value of a key is, in words, where it is not text."""
+"""What the value of a key may be, in words, and whether a value is that."""
+
+
+class _Key(NamedTuple):
+    """A key of a law file: what its value may be, and whether it has to be there."""
+
+    sort: str
+    required: bool = False
+
+
+_SETTINGS = {
+    "title": _Key(TEXT, required=True),
+    "reference": _Key(TEXT, required=True),
+    "token_unit": _Key(NUMBER),
+    "coupled": _Key(NAMES),
+}
+_TERM = {
+    "coefficient": _Key(TEXT, required=True),
+    "slope": _Key(TEXT, required=True),
+    "log": _Key(TEXT, required=True),
+    "along": _Key(TEXT),
+    "exponent": _Key(TEXT),
+    "gate": _Key(TEXT),
+}
+_DEPARTURE = {
+    "exponent": _Key(TEXT, required=True),
+    "fresh": _Key(TEXT, required=True),
+    "onset": _Key(TEXT, required=True),
+    "along": _Key(NAME_BY_COVARIATE, required=True),
+    "share": _Key(TEXT, required=True),
+    "base": _Key(TEXT, required=True),
+    "rise": _Key(TEXT),
+}
+_COVARIATE = {"label": _Key(TEXT), "unit": _Key(TEXT), "log": _Key(FLAG)}
+_BOUNDS = "bounds"
+_PUBLISHED = "paper_bounds"
+_TYPICAL = "typical"
+_KEYS = (
+    *_SETTINGS, "term", "departure", "covariates", "priors",
+    _BOUNDS, _PUBLISHED, _TYPICAL,
+)  # fmt: skip
+"""Keys of a law file: those of `_SETTINGS`, and its tables."""
 
 
 def load_law(law: "str | Path | Law") -> Law:
@@ -82,7 +143,7 @@ def able_laws(columns: Collection[str]) -> str:
     able = [
         law.name
         for law in laws
-        if ("role" in columns or not law.reads_own) and {*law.columns} <= {*columns}
+        if ("role" in columns or not reads_share(law)) and {*law.columns} <= {*columns}
     ]
     return f"Laws that need only columns that are there: {', '.join(able) or 'none'}."
 
@@ -102,12 +163,11 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
     ):
         raise LawError(f"{where}: has no [[term]].")
     _check_names("key", spec, _KEYS, where)
-    for key in ("title", "reference"):
-        if key not in spec:
+    for key in _SETTINGS:
+        if _SETTINGS[key].required and key not in spec:
             raise LawError(f"{where}: has no {key!r}.")
     settings = {key: spec[key] for key in _SETTINGS if key in spec}
-    for key, value in settings.items():
-        _check_sort(value, key, _SORTS.get(key, "text"), where)
+    _check_values(settings, _SETTINGS, where)
     if not settings.get("token_unit", 1.0) > 0:
         raise LawError(f"{where}: token_unit must be positive.")
     priors = parse_priors(_table(spec, "priors", where), f"{where}: ")
@@ -121,8 +181,7 @@ def parse_law(text: str, name: str, where: str = "") -> Law:
             raise LawError(f"{where}: coupled needs two coefficients or more.")
         steps.append(Coupling({name: along[name] for name in coupled}))
     if "departure" in spec:
-        here = f"{where}, [departure]"
-        steps.append(_built(Departure, spec["departure"], _OF_DEPARTURE, here))
+        steps.append(_departure(spec["departure"], f"{where}, [departure]"))
     noise = {n: prior for n, prior in priors.items() if n in NOISE}
     law = Law(
         name=name, terms=tuple(terms), steps=tuple(steps), noise=noise, **settings
@@ -152,11 +211,16 @@ def _terms(
 ) -> list[Term]:
     terms = []
     for i, keys in enumerate(written, 1):
-        term = _built(Term, keys, _OF_TERM, f"{where}, term {i}", own=own)
+        here = f"{where}, term {i}"
+        _check_table(keys, _TERM, here)
+        try:
+            term = Term(**keys, own=own)
+        except LawError as error:
+            raise LawError(f"{here}: {error}") from error
         stated = f"{term.leading}_ref" in priors  # the prior says what it is of
         if stated and not term.linear:
             raise LawError(
-                f"{where}, term {i}: the local exponent is not linear in {term.leading}, so "
+                f"{here}: the local exponent is not linear in {term.leading}, so "
                 f"{term.leading}_ref has no prior; give {term.leading} one."
             )
         terms.append(replace(term, stated=stated))
@@ -171,25 +235,32 @@ def _terms(
     return terms
 
 
+def _departure(given: object, where: str) -> Departure:
+    keys = _check_table(given, _DEPARTURE, where)
+    _check_names("covariate", keys["along"], LETTERS.values(), f"{where}, along")
+    return Departure(**keys)
+
+
 def _with_numbers(
     law: Law, spec: Document, priors: Mapping[str, Prior], where: str
 ) -> Law:
     """The law with the priors, bounds and sizes of its parameters."""
-    bounds, published = (
-        _ranges(_table(spec, key, where), where) for key in _NUMBERS[:2]
-    )
-    typical = _table(spec, "typical", where)
-    for parameter, number in typical.items():
-        _check_sort(number, parameter, "a number", f"{where}, [typical]")
+    bounds = _ranges(_table(spec, _BOUNDS, where), where)
+    published = _ranges(_table(spec, _PUBLISHED, where), where)
+    typical = _table(spec, _TYPICAL, where)
+    numbers = dict.fromkeys(typical, _Key(NUMBER))
+    _check_values(typical, numbers, f"{where}, [typical]")
     _check_names("parameter", (*bounds, *published, *typical), law.parameters, where)
     with_priors = {*law.coordinates[1:]}
     _check_names("prior", priors, {*with_priors, *NOISE, *FLOORS}, where)
     for lacking in sorted(with_priors - priors.keys()):
-        says = f"; of covariates {', '.join([*LETTERS, *law.declared])} are known, and a table "
-        says += f"[covariates.{lacking}] declares another"
-        raise LawError(
-            f"{where}: no prior for {lacking!r}{says * (lacking in law.exponents)}."
-        )
+        hint = ""
+        if lacking in law.exponents:
+            hint = (
+                f"; of covariates {', '.join([*LETTERS, *law.declared])} are known, and a table "
+                f"[covariates.{lacking}] declares another"
+            )
+        raise LawError(f"{where}: no prior for {lacking!r}{hint}.")
     floor = one_floor(priors, f"{where}: ")
     if not floor:
         raise LawError(
@@ -207,7 +278,7 @@ def _with_numbers(
         for symbol, row in law.by_symbol.items()
     }
     law = replace(law, by_symbol=rows)
-    check_supports(priors, law.prior_bounds, f"{where}: ", law.by_symbol)
+    check_supports(priors, prior_bounds(law.by_symbol), f"{where}: ", law.by_symbol)
     return law
 
 
@@ -235,35 +306,28 @@ def _declared(tables: Document, where: str) -> tuple[Covariate, ...]:
             raise LawError(
                 f"{here}: {name!r} has a meaning already; name the column otherwise."
             )
-        _check_keys(given, _OF_COVARIATE, here)
-        for key, value in given.items():
-            _check_sort(value, key, "true or false" if key == "log" else "text", here)
+        _check_table(given, _COVARIATE, here)
         rows.append(declared(name, **given))
     return tuple(rows)
 
 
-def _check_keys(given: object, keys: Collection[str], where: str) -> None:
+def _check_table(given: object, keys: Mapping[str, _Key], where: str) -> Document:
+    """A table of a law file, all of whose keys and values are as they may be."""
     if not isinstance(given, dict):
         raise LawError(f"{where}: {given!r} is not a table of keys.")
     _check_names("key", given, keys, where)
+    _check_values(given, keys, where)
+    for key in keys:
+        if keys[key].required and key not in given:
+            raise LawError(f'{where}: key "{key}" is missing; keys: {", ".join(keys)}.')
+    return given
 
 
-def _check_sort(value: object, key: str, sort: str, where: str) -> None:
-    """Raise unless the value of a key is of the sort that the words say."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    names = isinstance(value, list) and all(isinstance(name, str) for name in value)
-    table = isinstance(value, dict) and all(
-        isinstance(name, str) for name in value.values()
-    )
-    fits = {
-        "text": isinstance(value, str),
-        "a number": number,
-        "true or false": isinstance(value, bool),
-        "a list of names": names,
-        "a table such as { params = 'z_N' }": table,
-    }
-    if not fits[sort]:
-        raise LawError(f"{where}: {key} = {value!r} is not {sort}.")
+def _check_values(table: Document, keys: Mapping[str, _Key], where: str) -> None:
+    for key, value in table.items():
+        sort = keys[key].sort
+        if not _SORTS[sort](value):
+            raise LawError(f"{where}: {key} = {value!r} is not {sort}.")
 
 
 def _check_symbols(law: Law, where: str) -> None:
@@ -294,9 +358,7 @@ def _table(spec: Document, key: str, where: str) -> Document:
 
 def _ranges(given: Document, where: str) -> dict[str, tuple[float, float]]:
     for name, pair in given.items():
-        numbers = isinstance(pair, list) and all(
-            type(bound) in (int, float) for bound in pair
-        )
+        numbers = isinstance(pair, list) and all(map(_is_number, pair))
         if not (numbers and len(pair) == 2 and pair[0] < pair[1]):
             raise LawError(
                 f"{where}: bounds of {name!r} are not [lower, upper]: {pair!r}."
@@ -304,53 +366,31 @@ def _ranges(given: Document, where: str) -> dict[str, tuple[float, float]]:
     return {name: (float(low), float(high)) for name, (low, high) in given.items()}
 
 
-def _built[T](
-    cls: type[T], given: Document, keys: Sequence[str], where: str, **more: object
-) -> T:
-    """A term or a departure from the keys of a table, and what the file states elsewhere."""
-    _check_keys(given, keys, where)
-    for key, value in given.items():
-        mapping = keys is _OF_DEPARTURE and key == "along"
-        _check_sort(
-            value,
-            key,
-            "a table such as { params = 'z_N' }" if mapping else "text",
-            where,
-        )
-        _check_names(
-            "covariate", value if mapping else (), LETTERS.values(), f"{where}, along"
-        )
-    optional = {field.name for field in fields(cls) if field.default is not MISSING}  # type: ignore[arg-type]
-    for key in keys:
-        if key not in given and key not in optional:
-            raise LawError(f'{where}: key "{key}" is missing; keys: {", ".join(keys)}.')
-    try:
-        return cls(**given, **more)
-    except LawError as error:
-        raise LawError(f"{where}: {error}") from error
-
-
 def law_text(law: Law) -> str:
     """The TOML file of a law, without its discrepancy and what the columns of a table add."""
     law = law.without_discrepancy
     added = {n for s in law.steps if s.called_by for n in (*s.parameters, *s.local)}
-    coupling, departure = law.step(Coupling), law.step(Departure)
-    lines = [f"{key} = {_toml(getattr(law, key))}" for key in _SETTINGS[:-1]]
+    coupling = law.step(Coupling)
+    departure = law.step(Departure)
+    lines = [
+        f"{key} = {_toml(getattr(law, key))}"
+        for key in ("title", "reference", "token_unit")
+    ]
     lines.append(f"coupled = {_toml(tuple(coupling.along) if coupling else ())}")
     for term in law.terms:
-        lines += ["[[term]]", *(f"{k} = {_toml(getattr(term, k))}" for k in _OF_TERM)]
+        lines += ["[[term]]", *(f"{k} = {_toml(getattr(term, k))}" for k in _TERM)]
     rows = law.by_symbol.values()
     tables: dict[str, dict[str, object]] = {
-        "bounds": {row.name: row.bounds for row in rows},
-        "paper_bounds": {row.name: row.published for row in rows if row.published},
-        "typical": {row.name: row.typical for row in rows if row.typical != 1},
+        _BOUNDS: {row.name: row.bounds for row in rows},
+        _PUBLISHED: {row.name: row.published for row in rows if row.published},
+        _TYPICAL: {row.name: row.typical for row in rows if row.typical != 1},
         "priors": {name: str(prior) for name, prior in law.priors.items()},
     }
     if departure:
-        tables["departure"] = {key: getattr(departure, key) for key in _OF_DEPARTURE}
+        tables["departure"] = {key: getattr(departure, key) for key in _DEPARTURE}
     for row in law.declared.values():
         tables[f"covariates.{row.name}"] = dict(
-            zip(_OF_COVARIATE, (row.label, row.unit, row.logged), strict=True)
+            zip(_COVARIATE, (row.label, row.unit, row.logged), strict=True)
         )
     for name, table in tables.items():
         lines += [
@@ -388,10 +428,11 @@ def stored_law(law: Law) -> Document:
 def restored_law(stored: Document) -> Law:
     """The law of `stored_law`, also once it was JSON."""
     law = parse_law(stored["text"], stored["name"])
-    held, left_out = dict(stored.get("held", {})), tuple(stored.get("left_out", ()))
+    held = dict(stored.get("held", {}))
+    left_out = tuple(stored.get("left_out", ()))
     law = replace(law, held=held, left_out=left_out, role=stored["role"])
-    law = law.taking(
-        *(kind for kind in STEPS if kind.called_by and stored.get(kind.name))
+    law = taking(
+        law, *(kind for kind in STEPS if kind.called_by and stored.get(kind.name))
     )
     departure = law.step(Departure)
     if departure is None or not stored["bases"]:

@@ -56,7 +56,9 @@ def _improper(rng: np.random.Generator, a: Numbers, size: tuple[int, ...]) -> Fl
     raise LawError("a flat prior is improper: nothing can be drawn from it.")
 
 
-LINE, HALF, UNIT = (-math.inf, math.inf), (0.0, math.inf), (0.0, 1.0)
+LINE = (-math.inf, math.inf)
+HALF = (0.0, math.inf)
+UNIT = (0.0, 1.0)
 SHAPE = ("alpha", "beta", "mu", "sigma"), ({"alpha", "beta"}, {"mu", "sigma"})
 _FAMILIES = {
     "LogNormal": _Family(
@@ -113,14 +115,18 @@ def _standard(name: str, given: Numbers) -> Numbers:
     if "lam" in a:
         a["scale"] = 1 / a["lam"]
     if name in ("Beta", "Gamma", "InverseGamma") and "alpha" not in a:
-        mu, ratio = a["mu"], (a["mu"] / a["sigma"]) ** 2
+        mu = a["mu"]
+        ratio = (a["mu"] / a["sigma"]) ** 2
         if name == "Beta":
             total = mu * (1 - mu) / a["sigma"] ** 2 - 1
-            a["alpha"], a["beta"] = mu * total, (1 - mu) * total
+            a["alpha"] = mu * total
+            a["beta"] = (1 - mu) * total
         elif name == "Gamma":
-            a["alpha"], a["beta"] = ratio, ratio / mu
+            a["alpha"] = ratio
+            a["beta"] = ratio / mu
         else:
-            a["alpha"], a["beta"] = ratio + 2, mu * (ratio + 1)
+            a["alpha"] = ratio + 2
+            a["beta"] = mu * (ratio + 1)
     return a
 
 
@@ -158,7 +164,8 @@ class Prior:
     def _validate(self) -> None:
         if self.name not in _FAMILIES:
             raise LawError(unknown("distribution", self.name, _FAMILIES))
-        family, given = _FAMILIES[self.name], {name for name, _ in self.arguments}
+        family = _FAMILIES[self.name]
+        given = {name for name, _ in self.arguments}
         for name, value in self.arguments:
             if name not in family.arguments:
                 raise LawError(unknown(f"{self.name} argument", name, family.arguments))
@@ -179,7 +186,8 @@ class Prior:
             raise LawError(f"prior {self}: give {in_words(used)}, not both.")
         if self.name == "Uniform" and not self.support[0] < self.support[1]:
             raise LawError(f"prior {self}: lower must be below upper.")
-        mu, sigma = self.kwargs.get("mu", 0.5), self.kwargs.get("sigma", 0.0)
+        mu = self.kwargs.get("mu", 0.5)
+        sigma = self.kwargs.get("sigma", 0.0)
         if self.name == "Beta" and not sigma**2 < mu * (1 - mu):
             raise LawError(
                 f"prior {self}: mu must lie below 1, and sigma^2 below mu (1 - mu)."
@@ -391,7 +399,8 @@ def check_supports(
     for name, prior in priors.items():
         (low, high), (least, most) = bounds[name], prior.support
         if least < low or most > high:
-            parameter, way = name.removesuffix("_ref"), "give one within"
+            parameter = name.removesuffix("_ref")
+            way = "give one within"
             if parameter in stated:
                 ends = f"[{min(low, least):g}, {max(high, most):g}]"
                 way += f", or write {parameter} = {ends} below [bounds]"

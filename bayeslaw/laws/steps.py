@@ -16,8 +16,9 @@ import numpy as np
 from bayeslaw.common.arrays import Array, Floats, Namespace, Untyped
 from bayeslaw.common.errors import TableError
 from bayeslaw.laws.deviations import CORE, START, WHOLE, Deviation, Linear
+from bayeslaw.laws.latex import tex
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.terms import COLUMN, SYMBOLS, Named, Values, tex
+from bayeslaw.laws.symbols import COLUMN, SYMBOLS, Named, Values
 from bayeslaw.tables.validation import BASE_LOSSES
 
 BASE_COLUMNS = ["params", "ptpp", *BASE_LOSSES]
@@ -30,13 +31,16 @@ UNIQUE = "unique_tokens"
 """Column of a table: distinct tokens of the new data."""
 ANNEALED = "annealed"
 """Column of a table: whether the learning rate had fallen to its end when the loss was measured."""
-RATE_COLUMN, RATED_COLUMN = "rate", "rated"
+RATE_COLUMN = "rate"
+RATED_COLUMN = "rated"
 """Column of a table: the learning rate, or what else has a best value; whether a row has one."""
 OFFSET = "unannealed"
 """The offset where all covariates are 1."""
-RATE_COST, BEST_RATE = "rate_cost", "rate_best"
+RATE_COST = "rate_cost"
+BEST_RATE = "rate_best"
 """Log loss per squared e-fold from the best rate; the log of the best rate where N = D = 1."""
-REPEATS, REPEATS_FALL = "R_D", "R_D_N"
+REPEATS = "R_D"
+REPEATS_FALL = "R_D_N"
 """Epochs beyond the first after which a further one is worth 1/e of the first, for a model of 20
 distinct tokens per parameter; how fast they fall with parameters per distinct token."""
 LEAST_REPEATS = 1e-12
@@ -228,7 +232,8 @@ class Coupling(Step):
         return replace(self, along=along) if len(along) > 1 else None
 
     def act(self, loss: Loss, p: Values, x: Values, at: Values, xp: Namespace) -> Loss:
-        parts, by = dict(loss[0]), dict(loss[1])
+        parts = dict(loss[0])
+        by = dict(loss[1])
         logs = {name: xp.log(parts.pop(name)) / p[KAPPA] for name in self.along}
         top = reduce(xp.maximum, logs.values())
         roots = {name: xp.exp(log - top) for name, log in logs.items()}
@@ -338,15 +343,14 @@ class Departure(Step):
         return left
 
     def act(self, loss: Loss, p: Values, x: Values, at: Values, xp: Namespace) -> Loss:
-        left, factor, core = (
-            self.remaining(p, x, xp),
-            self.factor(p, x, at, xp),
-            total(loss[0]),
-        )
+        left = self.remaining(p, x, xp)
+        factor = self.factor(p, x, at, xp)
+        core = total(loss[0])
         rise: Array = p[self.rise] * (1 - xp.exp(x["own"])) if self.rise else 0.0
         start = xp.exp(x["start"] + rise)
         # The share of the way still to go is a part too: by its log, the loss has this derivative.
-        gap, factor_left = left * (start - factor * core), factor * (1 - left)
+        gap = left * (start - factor * core)
+        factor_left = factor * (1 - left)
         by = {name: slope * factor_left for name, slope in loss[1].items()}
         return {"": core * factor_left + start * left}, {
             **by,
@@ -434,8 +438,12 @@ class Factor(Step, Deviation):
 class Offset(Linear, Factor):
     """Factor of the loss of checkpoints that are not annealed; its log is the level."""
 
-    called_by, name, words = ANNEALED, "offset", "offset of un-annealed checkpoints"
-    leading, along, marks = OFFSET, ("tokens", "params", "ptpp", "share"), (OFFSET,)
+    called_by = ANNEALED
+    name = "offset"
+    words = "offset of un-annealed checkpoints"
+    leading = OFFSET
+    along = ("tokens", "params", "ptpp", "share")
+    marks = (OFFSET,)
     # On log loss; of slopes per e-fold, of that in r over all of its range.
     priors: ClassVar[Mapping[str, Prior]] = {
         f"{OFFSET}_ref": Prior("Normal", mu=0, sigma=0.05),
@@ -465,8 +473,11 @@ class Tuning(Factor):
     that at the reference point, over the geometric mean of the fitted rates.
     """
 
-    called_by, name = RATE_COLUMN, "tuning"
-    leading, along, marks = BEST_RATE, ("params", "tokens"), (RATE_COLUMN, RATED_COLUMN)
+    called_by = RATE_COLUMN
+    name = "tuning"
+    leading = BEST_RATE
+    along = ("params", "tokens")
+    marks = (RATE_COLUMN, RATED_COLUMN)
     # Of the log of the best rate over the mean one at the reference point, per e-fold.
     priors: ClassVar[Mapping[str, Prior]] = {
         RATE_COST: Prior("LogNormal", median=0.02, sigma=1),
@@ -523,7 +534,9 @@ class Repetition(Step):
 
     falls: bool = True  # whether R falls with N, which the law then knows
 
-    called_by, distinct, name = UNIQUE, 1, "repetition"
+    called_by = UNIQUE
+    distinct = 1
+    name = "repetition"
     words = "worth of repeated tokens"
     of_covariates = True
     priors: ClassVar[Mapping[str, Prior]] = {
@@ -599,7 +612,8 @@ def total_tokens(params: Floats, ptpp: Floats) -> dict[str, Floats]:
 def log_slopes(law: LossLaw, p: Mapping[str, float], columns: Columns) -> Floats:
     """Derivatives of log loss by a law's parameters, shape (parameters, rows)."""
     x = law.covariates(columns)
-    by, loss = law.gradient(p, x), law.loss(p, x)
+    by = law.gradient(p, x)
+    loss = law.loss(p, x)
     return np.stack(
         [np.broadcast_to(by[name], loss.shape) / loss for name in law.parameters]
     )

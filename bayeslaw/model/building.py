@@ -19,7 +19,10 @@ def build(data: Data) -> Model:
     import pymc as pm
     import pytensor.tensor as pt
 
-    spec, law, priors, at = data.spec, data.law, data.spec.priors, data.at
+    spec = data.spec
+    law = data.law
+    priors = data.spec.priors
+    at = data.at
 
     def loss(terms: Untyped, size: Untyped) -> Untyped:
         """The loss at the reference point by the prior of the floor, given the terms' sum."""
@@ -56,7 +59,7 @@ def build(data: Data) -> Model:
             name: pm.Data(f"x_{name}", values, dims="row")
             for name, values in data.x.items()
         }
-        mu = pt.log(law.loss(amounts, x, at, pt))
+        mu = pt.log(law.evaluate(amounts, x, at, pt))
         for level, labels in data.groups.items():
             tau = priors[f"tau_{level}"].rv(f"tau_{level}")
             model.add_coord(level, labels)

@@ -17,8 +17,9 @@ from bayeslaw.laws.deviations import Linear
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import FLOOR, LINE, UNIT, Prior
 from bayeslaw.laws.steps import KAPPA, Coupling
+from bayeslaw.laws.symbols import Named, Values, column_of
 from bayeslaw.laws.tape import FUNCTIONS as F
-from bayeslaw.laws.terms import Named, Term, Values, column_of
+from bayeslaw.laws.terms import Term
 from bayeslaw.model.noise import LENGTH
 from bayeslaw.model.spec import Spec
 from bayeslaw.model.training import Data
@@ -32,8 +33,11 @@ SMALL_RATE = 0.1
 
 def parameters[A: Array](spec: Spec, at: Values, z: Named[A]) -> tuple[dict[str, A], A]:
     """Parameters of a spec that are no weights, and the log density of their priors."""
-    law, adding = spec.law, _Parameters(spec, at, z)
-    powers, gates, coupling = _powers(spec), _gates(spec), law.step(Coupling)
+    law = spec.law
+    adding = _Parameters(spec, at, z)
+    powers = _powers(spec)
+    gates = _gates(spec)
+    coupling = law.step(Coupling)
     dependent = {"L_ref", *normal_coefficients(spec), *powers, *sum(gates, ())}
     dependent |= {
         *(term.local for term in _divided(law)),
@@ -61,7 +65,10 @@ class _Parameters[A: Array]:
     """Parameters `q` from coordinates `z`, and the log density of those that were added."""
 
     def __init__(self, spec: Spec, at: Values, z: Named[A]) -> None:
-        self.spec, self.priors, self.at, self.z = spec, spec.priors, at, z
+        self.spec = spec
+        self.priors = spec.priors
+        self.at = at
+        self.z = z
         self.q: dict[str, Untyped] = {}
         self.size: dict[str, Array] = {}  # of the terms at the reference point, in nats
         # Log derivative of L_ref, which is exp(z) above its least value; see `sizes`.
@@ -82,12 +89,14 @@ class _Parameters[A: Array]:
         and 1. The rate is sampled on a logarithmic scale on both sides of zero, and the depth as
         the logit of that slope over its largest value at the rate, plus the log of that value.
         """
-        z, log_ptpp = self.z, self.at["ptpp"]
+        z = self.z
+        log_ptpp = self.at["ptpp"]
         # A hyperbolic sine: linear about a rate of zero, logarithmic on both sides of it.
         up = F.exp(z[of_rate])
         rate: Array = 0.5 * SMALL_RATE * (up - 1 / up)
         log: Array = F.log(0.5 * SMALL_RATE * (up + 1 / up))
-        gate, rest = F.sigmoid(rate * log_ptpp), F.sigmoid(-rate * log_ptpp)
+        gate = F.sigmoid(rate * log_ptpp)
+        rest = F.sigmoid(-rate * log_ptpp)
         y = z[of_depth] - (
             0.5 * F.log(rate * rate + SMALL_RATE**2) - F.softplus(-rate * log_ptpp)
         )
@@ -125,14 +134,17 @@ class _Parameters[A: Array]:
         have no room for. The log density gets the logs of dL / dz_L and of
         ``|dk_i / dz_i| = s_i free S(z_i) (1 - S(z_i)) / m_i^2``.
         """
-        q, z, at, priors, size = self.q, self.z, self.at, self.priors, self.size
-        law, divided, relative = (
-            self.spec.law,
-            _divided(self.spec.law),
-            FLOOR in self.priors,
-        )
+        q = self.q
+        z = self.z
+        at = self.at
+        priors = self.priors
+        size = self.size
+        law = self.spec.law
+        divided = _divided(self.spec.law)
+        relative = FLOOR in self.priors
         low, high = priors[FLOOR if relative else "E"].support
-        low, most = max(low, 0.0), math.inf if relative and high == 1 else high
+        low = max(low, 0.0)
+        most = math.inf if relative and high == 1 else high
         slope: dict[str, Array] = {}
         least: dict[str, Array] = {}
         widths: dict[str, Array | None] = {}  # most size less the least, or None
@@ -171,7 +183,8 @@ class _Parameters[A: Array]:
         later = [*widths.values(), (most - low) * nats if math.isfinite(most) else None]
         left: Array = q["L_ref"] - least_floor - terms
         for term in divided:
-            name, width = term.coefficient, later.pop(0)
+            name = term.coefficient
+            width = later.pop(0)
             room = _total(later)
             more = 0.0 if room is None else F.maximum(left - room, 0.0)
             free = (left if width is None else F.minimum(width, left)) - more
@@ -214,7 +227,8 @@ class _Parameters[A: Array]:
         their sum, better than kappa. So ``z = log(kappa) / share``, the share of L that the coupled
         terms have.
         """
-        q, prior = self.q, self.priors[KAPPA]
+        q = self.q
+        prior = self.priors[KAPPA]
         share = sum(self.size[name] for name in coupling.along) / q["L_ref"]
         q[KAPPA], of_derivative = on_the_line(prior.support, self.z[KAPPA] * share)
         self.log = (
@@ -317,7 +331,8 @@ def on_the_line[A: Array](support: tuple[float, float], z: A) -> tuple[A, A | fl
 
 def start(data: Data) -> dict[str, float]:
     """Plausible parameters on the real line; the loss at the reference point is the data's."""
-    spec, weights = data.spec, normal_coefficients(data.spec)
+    spec = data.spec
+    weights = normal_coefficients(data.spec)
     divided = {term.local for term in _divided(spec.law)}
     names = [name for name in spec.law.coordinates if name not in weights]
     values: dict[str, float] = {}

@@ -14,9 +14,9 @@ import numpy as np
 
 from bayeslaw.common.arrays import Floats, Ints, Untyped
 from bayeslaw.laws.deviations import WHOLE, Linear, Walk
+from bayeslaw.laws.symbols import Values
 from bayeslaw.laws.tape import FUNCTIONS as F
 from bayeslaw.laws.tape import Node, Tape, gather, scatter, spread, stack
-from bayeslaw.laws.terms import Values
 from bayeslaw.model.coordinates import normal_coefficients, parameters, start
 from bayeslaw.model.machine import Program, assemble, run, value_and_gradient
 from bayeslaw.model.noise import LENGTH, decay, innovation_scale
@@ -69,7 +69,8 @@ class Density:
     def __call__(self, point: Floats) -> tuple[float, Floats]:
         """Log density up to a constant, and its gradient."""
         program, ((first, _), (by, _), *_) = self.program, self.program.outputs
-        code, index = program.code, program.index
+        code = program.code
+        index = program.index
         value, gradient = value_and_gradient(code, index, self.memory, point, first, by)
         return value, gradient
 
@@ -133,7 +134,9 @@ class _Builder:
     """A tape, the weights, and the effects, to which each part of a spec adds its own."""
 
     def __init__(self, data: Data) -> None:
-        self.data, self.tape, self.count = data, Tape(), len(data)
+        self.data = data
+        self.tape = Tape()
+        self.count = len(data)
         self.q: dict[str, Node] = {}
         # Of correlated errors: the row before each in its run, and the correlation with its error.
         self.order: tuple[Ints, Node] | None = None
@@ -152,12 +155,12 @@ class _Builder:
 
     def build(self) -> Density:
         """The density, whitened at its start."""
-        data, tape, first = self.data, self.tape, start(self.data)
+        data = self.data
+        tape = self.tape
+        first = start(self.data)
         size = len(first)
-        factor, own = (
-            tape.constant(np.eye(size), "factor"),
-            tape.input("parameters", size),
-        )
+        factor = tape.constant(np.eye(size), "factor")
+        own = tape.input("parameters", size)
         # The sampler's coordinates are scaled here, so that the gradient comes out in them.
         theta = tape.constant(np.zeros(size), "centre") + own @ factor.T
         z = {name: theta.view(k, (1, 1)) for k, name in enumerate(first)}
@@ -206,7 +209,8 @@ class _Builder:
             )
             columns = np.concatenate([block.columns for block in self.blocks])
             design = Design(columns, of_block, before, group, len(of_level))
-        program, point = assemble(self.tape, outputs), np.array(list(first.values()))
+        program = assemble(self.tape, outputs)
+        point = np.array(list(first.values()))
         weights = [*self.weights, *of_level]
         density = Density(
             *(tuple(first), point, weights, self.effects, self.data),
@@ -236,12 +240,14 @@ class _Builder:
         unique = list(dict.fromkeys(self.scales))
         places = [unique.index(scale) for scale in self.scales]
         scales = gather(stack(unique, 1), tape.index(places, len(unique)))
-        typical, groups = scales, None
+        typical = scales
+        groups = None
         if self.order is None:
             f = stack(
                 [own * b.share for b, own in zip(self.blocks, columns, strict=True)]
             )
-            gram, with_r = f @ f.T, r @ f.T
+            gram = f @ f.T
+            with_r = r @ f.T
             if eps_level:
                 norms = tape.constant(np.bincount(group, minlength=len(of_level)))
                 groups = Groups(
@@ -249,7 +255,9 @@ class _Builder:
                 )
         else:
             fixed, means = self.fixed()
-            gram, with_r, typical = fixed.gram, r @ fixed.columns.T, scales * means
+            gram = fixed.gram
+            with_r = r @ fixed.columns.T
+            typical = scales * means
             if eps_level:
                 with_level = scatter(r * fixed.level, index)
                 groups = Groups(tau, eps_level, fixed.cross, fixed.norms, with_level)
@@ -258,7 +266,9 @@ class _Builder:
             / self.data.spec.likelihood.information_variance(self.q["sigma"], self.q)
         )
         weights, effects, log = whitened(gram, with_r, typical, w, eps, groups)
-        moved, first, errors = scales * weights, 0, r
+        moved = scales * weights
+        first = 0
+        errors = r
         for (share, _), own in zip(self.blocks, columns, strict=True):
             of_block = moved.view(first, (1, own.shape[0]))
             errors = errors - share * (of_block @ own)
@@ -272,14 +282,18 @@ class _Builder:
 
     def fixed(self) -> tuple[Kept[Node], Node]:
         """Products of columns at a fixed point; how large columns are, relative to that point."""
-        k, n, groups = len(self.weights), self.count, len(self.level[2])
+        k = len(self.weights)
+        n = self.count
+        groups = len(self.level[2])
         shapes = Kept(
             (k, n), (k, k), (k, n), (1, n), (1, groups), (k, groups)
         )._asdict()
         nodes = {
             name: self.tape.constant(np.zeros(s), name) for name, s in shapes.items()
         }
-        fixed, first, sizes = Kept(**nodes), 0, []
+        fixed = Kept(**nodes)
+        first = 0
+        sizes = []
         for share, columns in self.blocks:
             mean = fixed.mean.view(first * n, (len(columns), n))
             sizes.append(spread(share, (1, n)) @ mean.T)
@@ -300,8 +314,11 @@ class _Builder:
 
     def law(self) -> Node:
         """Log loss of the law, to which coefficients that are no weights are added."""
-        data, at, q = self.data, self.data.at, self.q
-        law, typical = data.law, data.law.of_deviations(data.x)
+        data = self.data
+        at = self.data.at
+        q = self.q
+        law = data.law
+        typical = data.law.of_deviations(data.x)
         x = {name: self.tape.constant(data.x[name]) for name in law.covariate_names}
         # At zero: their columns follow as weights, in which the log loss is linear.
         p = law.amounts(
@@ -331,17 +348,16 @@ class _Builder:
         self, deviation: Linear, names: Sequence[str], x: Values, share: Node | float
     ) -> Node:
         """Add the coefficients with normal priors as weights; what the rest, and means, add."""
-        total, normal = self.node(0.0), normal_coefficients(self.data.spec)
+        total = self.node(0.0)
+        normal = normal_coefficients(self.data.spec)
         for parameter, name in zip(deviation.parameters, names, strict=True):
             column = np.ones(self.count) * np.asarray(
                 deviation.column(parameter, x, self.data.at)
             )
             mean: Node | float = self.q.get(name, 0.0)
             if name in normal:
-                mean, sd = (
-                    normal[name].kwargs.get("mu", 0.0),
-                    normal[name].kwargs.get("sigma", 1.0),
-                )
+                mean = normal[name].kwargs.get("mu", 0.0)
+                sd = normal[name].kwargs.get("sigma", 1.0)
                 self.add(
                     sd * column[None], share, 1.0, [Weight(name, mean=mean, sd=sd)]
                 )
@@ -368,9 +384,11 @@ class _Builder:
     def add_effects(self) -> None:
         """Add random effects."""
         data = self.data
-        most, whitened = max(map(len, data.groups.values()), default=0), 0
+        most = max(map(len, data.groups.values()), default=0)
+        whitened = 0
         for level, labels in data.groups.items():
-            index, tau = data.index[level], self.q[f"tau_{level}"]
+            index = data.index[level]
+            tau = self.q[f"tau_{level}"]
             weights = [Weight(f"{level}_z", vector=True)] * len(labels)
             # Given the weights, effects of one level are independent: the largest level needs no
             # matrix.

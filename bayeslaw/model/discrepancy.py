@@ -18,10 +18,11 @@ from bayeslaw.common.defaults import AUTO
 from bayeslaw.common.errors import LawError, argument
 from bayeslaw.common.formatting import kind_of
 from bayeslaw.laws.deviations import CORE, START, WHOLE, Deviation, Polynomial, Walk
+from bayeslaw.laws.forms import with_knots
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.steps import KAPPA, Coupling, Departure
-from bayeslaw.laws.terms import SYMBOLS, Values, column_of, symbol_of
+from bayeslaw.laws.symbols import SYMBOLS, Values, column_of, symbol_of
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,12 @@ class Discrepancy(ABC):
         Draws `q` have shape (draws, 1), steps (draws, 1, knots); `at` is the reference point, `x`
         are the covariates of the rows.
         """
-        drawn, longer = dict(q), law.over(x, at)
+        drawn = dict(q)
+        longer = with_knots(law, x, at)
         for walk, reaching in zip(law.walks, longer.walks, strict=True):
             assert reaching.knots
-            fitted, steps = walk.knots or reaching.knots, q[walk.steps]
+            fitted = walk.knots or reaching.knots
+            steps = q[walk.steps]
             sides = {
                 "above": (steps[..., : fitted.above], reaching.knots.above),
                 "below": (steps[..., fitted.above :], reaching.knots.below),
@@ -160,23 +163,27 @@ class Curvature(Discrepancy):
         deviations: list[Deviation] = []
         scales: dict[str, float] = {}
         for term in law.terms:
-            lead, name = term.covariates[0], term.coefficient
+            lead = term.covariates[0]
+            name = term.coefficient
             # Few replay ratios distinguish the curvature of an exponential in r from its rate.
             if lead == "replay" and not term.power_of(lead):
                 continue
             along: dict[str, tuple[str, ...]] = {}
             # A square of log (r + epsilon) would be huge where there is no replay.
             if lead != "barrier":
-                along[f"curve_{name}"], scales[f"curve_{name}"] = (lead, lead), self.own
+                along[f"curve_{name}"] = (lead, lead)
+                scales[f"curve_{name}"] = self.own
             for other in (
                 *CROSSED.get(lead, ()),
                 *(_own(law) if lead == "tokens" else ()),
             ):
                 if other in law.columns:
                     cross = f"cross_{name}{symbol_of(other)}"
-                    along[cross], scales[cross] = (other, lead), self.crossed
+                    along[cross] = (other, lead)
+                    scales[cross] = self.crossed
             if lead == "barrier" or term.power_along("replay")[1] > 0:
-                along[f"tilt_{name}r"], scales[f"tilt_{name}r"] = ("share",), self.tilt
+                along[f"tilt_{name}r"] = ("share",)
+                scales[f"tilt_{name}r"] = self.tilt
             deviations.append(Polynomial(name, along))
         if drifts := _drifts(law):
             deviations.append(Polynomial(WHOLE, drifts))

@@ -92,7 +92,8 @@ def labels(frame: pd.DataFrame, name: str, known: Strings | None = None) -> Stri
 def _one_size(sizes: Floats, known: Floats | None) -> Floats:
     """The size by which each is called: the smallest of its group, if that is `known`."""
     unique, index = np.unique(sizes, return_inverse=True)
-    called, last = unique.copy(), -np.inf
+    called = unique.copy()
+    last = -np.inf
     for i, size in enumerate(unique):
         last = last if size <= (1 + SAME_SIZE) * last else size
         # A new size near a fitted one, as in a grid, is a new one: else losses would jump there.

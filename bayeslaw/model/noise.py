@@ -26,8 +26,8 @@ from bayeslaw.common.defaults import AUTO, DELTA
 from bayeslaw.common.errors import FitError, TableError, TableWarning, argument, unknown
 from bayeslaw.common.formatting import kind_of
 from bayeslaw.laws.priors import Prior
+from bayeslaw.laws.symbols import Values
 from bayeslaw.laws.tape import FUNCTIONS as F
-from bayeslaw.laws.terms import Values
 from bayeslaw.model.effects import labels
 from bayeslaw.tables.table import unannealed
 
@@ -137,7 +137,8 @@ class StudentT(Likelihood):
     def log_density[A: Array](
         self, residual: A, sigma: Array, q: Values, xp: Namespace = F
     ) -> A:
-        dof, u = q["dof_above_floor"] + DOF_FLOOR, residual / sigma
+        dof = q["dof_above_floor"] + DOF_FLOOR
+        u = residual / sigma
         one = (
             xp.gammaln(0.5 * dof + 0.5)
             - xp.gammaln(0.5 * dof)
@@ -209,7 +210,8 @@ class Huber(Likelihood):
     def log_density[A: Array](
         self, residual: A, sigma: Array, q: Values, xp: Namespace = F
     ) -> A:
-        r, k = xp.maximum(residual, -residual), self.delta / sigma
+        r = xp.maximum(residual, -residual)
+        k = self.delta / sigma
         # Quadratic up to delta and linear beyond, without a branch: a tape has none.
         near = xp.minimum(r, self.delta)
         loss = 0.5 * near**2 + self.delta * (r - near)
@@ -224,7 +226,8 @@ class Huber(Likelihood):
         inside = math.sqrt(2 * math.pi) * (2 * ndtr(k) - 1)
         # Areas of the normal centre and of both tails, as in Z.
         tail = 2 / k * np.exp(-0.5 * k**2)
-        u, sign = rng.random(shape), np.where(rng.random(shape) < 0.5, -1.0, 1.0)
+        u = rng.random(shape)
+        sign = np.where(rng.random(shape) < 0.5, -1.0, 1.0)
         core = ndtri(0.5 + u * (ndtr(k) - 0.5))
         # Beyond the threshold the density falls as exp(-k u): an exponential of rate k.
         far = k + rng.exponential(size=shape) / k
@@ -283,7 +286,8 @@ class Skewed(StudentT):
         return log
 
     def even[A: Array](self, residual: A, q: Values, xp: Namespace = F) -> A:
-        above, below = xp.maximum(residual, 0.0), xp.minimum(residual, 0.0)
+        above = xp.maximum(residual, 0.0)
+        below = xp.minimum(residual, 0.0)
         even: A = above * xp.exp(-q["skew"]) + below * xp.exp(q["skew"])
         return even
 
@@ -339,13 +343,17 @@ def runs(frame: pd.DataFrame) -> Strings:
 
 def order(frame: pd.DataFrame) -> Order:
     """The row before each row in its run; rows without a label are runs of their own."""
-    run, log = runs(frame), np.log(frame["tokens"].to_numpy(float))
+    run = runs(frame)
+    log = np.log(frame["tokens"].to_numpy(float))
     sequence = np.lexsort([log, run])
     # The first row of a run stands before itself, so far off that its correlation is zero.
-    before, gap = np.arange(len(frame)), np.full(len(frame), FAR_GAP)
-    one, two = sequence[:-1], sequence[1:]
+    before = np.arange(len(frame))
+    gap = np.full(len(frame), FAR_GAP)
+    one = sequence[:-1]
+    two = sequence[1:]
     same = run[one] == run[two]
-    before[two[same]], gap[two[same]] = one[same], (log[two] - log[one])[same]
+    before[two[same]] = one[same]
+    gap[two[same]] = (log[two] - log[one])[same]
     return Order(before, gap)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import FitError
 from bayeslaw.laws.priors import FLOOR
-from bayeslaw.laws.terms import Values
+from bayeslaw.laws.symbols import Values
 from bayeslaw.model import noise
 from bayeslaw.model.spec import Spec
 from bayeslaw.model.training import Data
@@ -41,7 +41,8 @@ def draw(
 
     Steps of random walks have shape (count, 1, knots), random effects (count, groups).
     """
-    spec, law = data.spec, data.law
+    spec = data.spec
+    law = data.law
     q = draw_parameters(spec, data.at, count, rng)
     for walk in law.walks:
         assert walk.knots

@@ -9,8 +9,10 @@ from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import LawError
 from bayeslaw.common.files import Document, digest
 from bayeslaw.common.formatting import made, stated
+from bayeslaw.laws.forms import identity
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law, restored_law, stored_law
+from bayeslaw.laws.parameters import prior_bounds
 from bayeslaw.laws.priors import NOISE, Prior, PriorLike, override, parse_priors
 from bayeslaw.model.discrepancy import (
     DISCREPANCIES,
@@ -91,7 +93,7 @@ class Spec:
     @cached_property
     def identity(self) -> str:
         """Hash of everything that the model depends on, the same in every process."""
-        return digest(self.arguments | {"law": self.law.identity})
+        return digest(self.arguments | {"law": identity(self.law)})
 
 
 def spec_of(arguments: Document) -> Spec:
@@ -137,7 +139,9 @@ def make_spec(
         | dict(law.priors)
         | {n: p for n, p in added.items() if n not in law.priors}
     )
-    bounds = {name: prior.support for name, prior in added.items()} | law.prior_bounds
+    bounds = {name: prior.support for name, prior in added.items()} | prior_bounds(
+        law.by_symbol
+    )
     steps = [name for walk in law.walks for name in (walk.steps, f"{walk.steps}_knot")]
     taken = {
         *DIMENSIONS,

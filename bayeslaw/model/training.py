@@ -14,9 +14,9 @@ from bayeslaw.common.arrays import Floats, Ints, Strings
 from bayeslaw.common.errors import TableError
 from bayeslaw.design.design import Design, law_for, needs, valid_rows
 from bayeslaw.huber.bases import base_table, fit_bases
+from bayeslaw.laws.forms import of_role, reads_share, taking, with_terms
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import able_laws
-from bayeslaw.laws.reduction import with_terms
 from bayeslaw.laws.steps import STEPS, Departure
 from bayeslaw.model.effects import labels
 from bayeslaw.model.noise import Order, order
@@ -56,12 +56,12 @@ def for_columns(law: Law, table: LossTable, *, whole: bool = False) -> Law:
     frame = valid_rows(law, table).frame
     # The role matters to a law that starts from bases with one ratio too.
     starts = law.step(Departure) is not None
-    if law.reads_own and (starts or frame["replay"].nunique() > 1):
-        law = law.of_role(table.role)
+    if reads_share(law) and (starts or frame["replay"].nunique() > 1):
+        law = of_role(law, table.role)
     law = law if whole else law_for(law, frame, table.name)
     called = [step for step in STEPS if step.called_by in frame]
-    return law.taking(
-        *(s for s in called if frame[s.called_by].nunique() >= s.distinct)
+    return taking(
+        law, *(s for s in called if frame[s.called_by].nunique() >= s.distinct)
     )
 
 

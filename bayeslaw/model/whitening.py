@@ -49,7 +49,8 @@ def whitened(
     `gram` and `with_r` are products of the columns without their scales.
     """
     one = a.tape.constant(np.eye(a.shape[1]))
-    precision, lead = one + gram * (w * a.T * a), w * a * with_r
+    precision = one + gram * (w * a.T * a)
+    lead = w * a * with_r
     # 0, or minus infinity.
     log = F.log(w < MOST_PRECISE) + F.sum(F.log(diagonal(precision) < MOST_PRECISE))
     if groups:
@@ -57,8 +58,10 @@ def whitened(
             1.0 + w * groups.tau * groups.tau * groups.norms
         )  # given the weights
         scale = w * groups.tau * sd
-        common, seen = groups.cross * (a.T * scale), groups.with_r * scale
-        precision, lead = precision - common @ common.T, lead - seen @ common.T
+        common = groups.cross * (a.T * scale)
+        seen = groups.with_r * scale
+        precision = precision - common @ common.T
+        lead = lead - seen @ common.T
     m = whiten(precision)
     b = (lead @ m.T + eps) @ m
     log = log + F.sum(F.log(diagonal(m)) - 0.5 * b * b)
@@ -104,5 +107,6 @@ class Design(NamedTuple):
         products = np.zeros((self.groups, len(every)))
         if self.groups:
             np.add.at(products, self.group, (seen * seen[-1]).T)
-        norms, cross = products[:, -1:].T, products[:, :-1].T
+        norms = products[:, -1:].T
+        cross = products[:, :-1].T
         return Kept(fixed[:-1], seen[:-1] @ seen[:-1].T, mean, fixed[-1:], norms, cross)

@@ -36,7 +36,7 @@ import numpy as np
 from bayeslaw.common.arrays import Bools, Floats, Ints
 from bayeslaw.inference.pools import Fit
 from bayeslaw.planning.planned_run import Domain, Farness, are_measured
-from bayeslaw.tables.hull import MEASURED_DECADES, TOO_FAR
+from bayeslaw.tables.verdict import MEASURED_DECADES, TOO_FAR
 
 NAMES = "target", "forgetting"
 """What the limits are on."""
@@ -50,7 +50,8 @@ NO_TABLE = math.log(1e-3), math.log(1e6)
 """Fitted budgets, log ATPP, of laws without a table."""
 FINER = 4
 """Nodes of a finer lattice, in each direction, and ratios of a query, for one of a lattice."""
-EXACT_ZOOMS, MOST_STEPS = 2, 8
+EXACT_ZOOMS = 2
+MOST_STEPS = 8
 """Finer lattices of a plan, for one of other queries, which are right to .1 %; and most of any."""
 EXACT = 1e-10
 """E-folds to which a plan is the smallest one at its ratio; of a fixed budget, of the ratio."""
@@ -118,7 +119,8 @@ def lattice_of(domains: Sequence[Domain], budgets: Floats, ratios: Floats) -> La
 
 def searched_budgets(fits: Collection[Fit], params: float) -> Floats:
     """Budgets of the lattice of a plan, log ATPP, from the least to the greatest."""
-    lows, highs = [], []
+    lows = []
+    highs = []
     for fit in fits:
         low, high = NO_TABLE
         if fit.table is not None:
@@ -127,9 +129,10 @@ def searched_budgets(fits: Collection[Fit], params: float) -> Floats:
             high = np.log(rows["tokens"].max() / params)
         lows.append(low)
         highs.append(high)
-    low, high = min(lows) - REACH, max(highs) + REACH
+    low = min(lows) - REACH
+    high = max(highs) + REACH
     budgets = np.linspace(low, high, math.ceil((high - low) / SPACING) + 1)
-    if all(fit.accepts_beyond for fit in fits):
+    if all("beyond-evidence" in fit.accepts for fit in fits):
         return np.concatenate([low - ACCEPTED[::-1], budgets, high + ACCEPTED])
     return budgets
 
@@ -205,7 +208,8 @@ class Problem:
             if limit.baseline is None:
                 limits.append(replace(limit, most=limit.most * max_loss))
             else:
-                start, most = limit.baseline * baseline, limit.most * max_forgetting
+                start = limit.baseline * baseline
+                most = limit.most * max_forgetting
                 limits.append(replace(limit, most=most, baseline=start))
         return replace(self, limits=tuple(limits))
 
@@ -262,7 +266,8 @@ class Problem:
 
         At a fixed budget, its least replay ratio. `exact` finds the smallest budget to `EXACT`.
         """
-        rank, lattice = self.rank(confidence), self.lattice
+        rank = self.rank(confidence)
+        lattice = self.lattice
         if self.fixed is not None:
             return self._least_replay(rank)
         place, node = self._first(lattice, self.counts, rank)
@@ -288,7 +293,9 @@ class Problem:
             lower = finer.budgets[0] == node.budget > lattice.budgets[0]
             aside = place.ratio in finer.ratios[[0, -1]] and place.ratio not in ends
             if not (lower or aside):
-                zooms, width, step = zooms - 1, width / FINER, step / FINER**2
+                zooms = zooms - 1
+                width = width / FINER
+                step = step / FINER**2
             if not zooms:
                 break
         return self._lowest(place, node, width, rank) if exact else place
@@ -301,7 +308,8 @@ class Problem:
         """
         best: Place | None = None
         ratios = self.lattice.ratios
-        ends, step = ratios[[0, -1]], float(np.diff(ratios).max(initial=0.0))
+        ends = ratios[[0, -1]]
+        step = float(np.diff(ratios).max(initial=0.0))
         if self.far is None:
             return None
         for _ in range(zooms):
@@ -310,21 +318,21 @@ class Problem:
             inside[inside] = self.held(high[inside], ratios[inside]) >= rank
             if not inside.any():
                 break
-            ratios, high = ratios[inside], high[inside]
+            ratios = ratios[inside]
+            high = high[inside]
             low = high - SPACING
             while (high - low).max() > 1e-3:
                 middle = (low + high) / 2
                 enough = self.held(middle, ratios) >= rank
-                low, high = (
-                    np.where(enough, low, middle),
-                    np.where(enough, middle, high),
-                )
+                low = np.where(enough, low, middle)
+                high = np.where(enough, middle, high)
             k = int(high.argmin())
             if high[k] < below:
                 best = Place(float(high[k]), float(ratios[k]), rank)
                 below = best.budget
             ratios = ratios[k] + step * np.linspace(-1, 1, 2 * FINER + 1)
-            ratios, step = np.unique(np.clip(ratios, *ends)), step / FINER
+            ratios = np.unique(np.clip(ratios, *ends))
+            step = step / FINER
         return best
 
     def _around(self, place: Place, width: float, step: float) -> Lattice:
@@ -361,7 +369,9 @@ class Problem:
             [_interpolated(losses[k, :, self.some], FINER) for k in (i - 1, i)]
             for losses in lattice.losses
         ]
-        low, high, best = 0.0, 1.0, node
+        low = 0.0
+        high = 1.0
+        best = node
         while high - low > 1e-3:
             share = (low + high) / 2
             budget = below + share * (above - below)
@@ -371,7 +381,8 @@ class Problem:
             if not enough.any():
                 low = share
                 continue
-            high, k = share, int(held.argmax())
+            high = share
+            k = int(held.argmax())
             best = Place(float(budget), float(ratios[k]), int(held[k]))
             # Ratios that need more than this budget cannot need the least.
             ratios = ratios[enough]
@@ -391,11 +402,13 @@ class Problem:
 
         The best loss is the least that holds with the confidence.
         """
-        budget, ratios = self.fixed or 0.0, self.lattice.ratios
+        budget = self.fixed or 0.0
+        ratios = self.lattice.ratios
         if any(limit.most < math.inf for limit in self.limits):
             ratio = first_that(lambda r: self.held(budget, r) >= rank, ratios)
             return None if ratio is None else Place(budget, ratio, rank)
-        target, nodes = self.limits[0], ratios
+        target = self.limits[0]
+        nodes = ratios
         while True:
             rows = target.domain.run.rows(budget, nodes)
             values = target.values(target.domain.losses(rows), measured=self.measured)
@@ -420,7 +433,8 @@ class Problem:
         Of equally probable budgets it is the smallest.
         """
         lattice = self.lattice
-        budgets, counts = lattice.budgets, self.counts
+        budgets = lattice.budgets
+        counts = self.counts
         if cap < budgets[-1]:  # often the likeliest choice spends all that is allowed
             counts = np.vstack([counts[budgets < cap], self.held(cap, lattice.ratios)])
             budgets = np.append(budgets[budgets < cap], cap)
@@ -446,7 +460,8 @@ class Problem:
                 best = Place(
                     float(finer.budgets[i]), float(finer.ratios[j]), int(counts[i, j])
                 )
-            width, step = width / 2, step / 2
+            width = width / 2
+            step = step / 2
         return best
 
     def binding(self) -> str:
@@ -479,7 +494,9 @@ class Problem:
 
         Infinite where no run is within the evidence.
         """
-        lattice, limit, rank = self.lattice, self.limits[k], self.rank()
+        lattice = self.lattice
+        limit = self.limits[k]
+        rank = self.rank()
         least = math.inf
         for budget, losses in zip(lattice.budgets, lattice.losses[k], strict=True):
             values = limit.values(losses, measured=self.measured)[:, self.some]
@@ -494,7 +511,8 @@ class Problem:
     def held_out(self) -> float:
         """P(both) on half of the draws of a plan of the other half, mean of both directions."""
         # In order: of alternating draws, which are correlated, each half would know the other.
-        middle, held = self.draws // 2, []
+        middle = self.draws // 2
+        held = []
         one, other = (
             replace(self, some=half) for half in (slice(middle), slice(middle, None))
         )

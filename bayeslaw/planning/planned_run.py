@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from scipy.interpolate import RegularGridInterpolator
 
-from bayeslaw.checks.findings import SEVERITIES, judge_extrapolation
+from bayeslaw.checks.findings import judge_extrapolation
 from bayeslaw.common.arrays import Floats, Ints
-from bayeslaw.common.errors import BayeslawError, argument, unknown
+from bayeslaw.common.errors import Acceptance, BayeslawError, argument, unknown
 from bayeslaw.common.formatting import listed
 from bayeslaw.design.bases import drawn_bases, of_bases
 from bayeslaw.design.design import with_held
@@ -35,18 +35,11 @@ from bayeslaw.inference.residuals import (
 from bayeslaw.inference.variance import latent_parts, shares
 from bayeslaw.laws.steps import UNIQUE, Departure, Repetition
 from bayeslaw.model import effects
-from bayeslaw.tables.hull import (
-    EPOCHS,
-    MEASURED_DECADES,
-    epochs,
-    evidence,
-    farthest,
-    locate,
-    of_measured,
-)
+from bayeslaw.tables.hull import EPOCHS, epochs, farthest, locate
 from bayeslaw.tables.table import Rows, grid, of_domains
 from bayeslaw.tables.units import check_units
 from bayeslaw.tables.validation import COVARIATES, label_texts
+from bayeslaw.tables.verdict import MEASURED_DECADES, Verdict, of_measured, worst
 
 MOST_PAIRS = 4000
 """Most paired draws, evenly spread."""
@@ -296,7 +289,8 @@ def _base_of(
                 f"base={base!r}: the tables have no column base; leave it out."
             )
         return None, "a base that the tables do not label"
-    labels, alike = {*bases["label"]}, [*_alike(bases, params, ptpp)["label"].unique()]
+    labels = {*bases["label"]}
+    alike = [*_alike(bases, params, ptpp)["label"].unique()]
     if base is None:
         base = alike[0] if len(alike) == 1 else NEW_BASE
         if base == NEW_BASE and NEW_BASE in labels and alike != [NEW_BASE]:
@@ -354,7 +348,8 @@ class Domain:
         """Latent loss in nats per token, shape (rows, pairs)."""
         losses = np.empty((len(rows), len(self.pairs)))
         for start in range(0, len(rows), CHUNK):
-            some, loss = rows[start : start + CHUNK], losses[start : start + CHUNK]
+            some = rows[start : start + CHUNK]
+            loss = losses[start : start + CHUNK]
             with np.errstate(all="ignore"):
                 loss[:] = self.fit.losses(Rows(some), self.pairs).T
                 for member, draws, places, scores in self._of_new_size:
@@ -393,7 +388,8 @@ def _deviations(
     fit: Fit, run: PlannedRun, pairs: Ints, rng: np.random.Generator
 ) -> dict[str, Floats]:
     """Parts of the run's deviation from its latent log loss, each (pairs,); 0 of a point fit."""
-    row, parts = run.row, {"noise": np.zeros(len(pairs))}
+    row = run.row
+    parts = {"noise": np.zeros(len(pairs))}
     for member, draws, places in fit.by_member(pairs):
         of_member = {"noise": error_draws(member, row, rng)[:, 0]}
         for level in member.spec.effects:
@@ -474,7 +470,8 @@ def baseline_of(baseline: Baseline, source: Domain) -> Start:
 
 def _start_of_base(source: Domain) -> Start:
     """The loss of the base in the source's table; of a new base, draws of it."""
-    fit, run = source.fit, source.run
+    fit = source.fit
+    run = source.run
     bases = next(
         (step.bases for law in fit.laws if (step := law.step(Departure))), None
     )
@@ -500,7 +497,8 @@ def _start_of_base(source: Domain) -> Start:
     why = "pass baseline= (--baseline), the measured source loss of that model"
     if fit.table is None:
         raise BayeslawError(f"No baseline for the un-adapted model: {why}.")
-    rows, name = of_domains(fit.table.baselines, fit.table.frame), fit.table.name
+    rows = of_domains(fit.table.baselines, fit.table.frame)
+    name = fit.table.name
     for column, value in (("params", run.params), ("ptpp", run.ptpp)):
         if column in rows and value is not None:
             rows = rows[np.isclose(rows[column], value, rtol=1e-6, atol=0)]
@@ -521,40 +519,34 @@ def _start_of_base(source: Domain) -> Start:
 
 def judged(
     fits: Mapping[str, Fit], row: pd.DataFrame, *, refuse: bool = False
-) -> tuple[str, str, tuple[str, ...]]:
+) -> tuple[Verdict, tuple[str, ...]]:
     """How a planned run lies outside the training rows of the fits, as `bayeslaw.check` says it.
 
-    Returns the worst level and the words of `bayeslaw.tables.hull.evidence`; and all else that
-    the check says of the distance, each text once, with the names of its fits. Only if it is to
-    `refuse`, the level is "refuse" where a fit is not `accepted` so far out. A run without a
-    budget, of infinite tokens, is not judged.
+    Returns the worst verdict; and all else that the check says of the distance, each text once,
+    with the names of its fits. Only if it is to `refuse`, the level is "refuse", unless all fits
+    are accepted so far out. A run without a budget, of infinite tokens, is not judged.
     """
     if np.isinf(row["tokens"]).any():
-        return "ok", "", ()
+        return Verdict(row), ()
+    accepts: frozenset[Acceptance] = frozenset(["beyond-evidence"])
+    if refuse:
+        accepts = frozenset.intersection(*(fit.accepts for fit in fits.values()))
+    verdicts: list[Verdict] = []
     named: dict[str, list[str]] = {}
-    verdicts = [("ok", "")]
     for name, fit in fits.items():
         if fit.table is None:
             continue
-        fit = fit if refuse else fit.accepted(beyond_evidence=True)
-        finding = judge_extrapolation(fit, row)
-        verdicts.append(
-            evidence(finding.frame, fit.about, refuse=not fit.accepts_beyond)
-        )
-        far = [
-            f"{position} by {away}."
-            for position, away in farthest(finding.frame).items()
-        ]
+        verdict = fit.verdict(row)
+        verdicts.append(verdict)
+        finding = judge_extrapolation(fit, verdict)
+        far = farthest(verdict.positions)
+        texts = [f"{position} by {away}." for position, away in far.items()]
         # The last words of the finding are the position.
-        for text in (*far, *finding.words[:-1]):
-            if text != verdicts[-1][1]:
-                named.setdefault(text, []).append(name)
-    level, words = max(verdicts, key=lambda verdict: SEVERITIES.index(verdict[0]))
-    return (
-        level,
-        words,
-        tuple(f"{listed(names)}: {text}" for text, names in named.items()),
-    )
+        texts += [text for text in finding.words[:-1] if text != verdict.words]
+        for text in texts:
+            named.setdefault(text, []).append(name)
+    outside = [f"{listed(names)}: {text}" for text, names in named.items()]
+    return worst(verdicts).accepting(accepts), tuple(outside)
 
 
 @dataclass(frozen=True)

@@ -44,10 +44,11 @@ from bayeslaw.planning.result import (
     choice_at,
     replay_ratios,
 )
-from bayeslaw.tables.hull import TOO_FAR
 from bayeslaw.tables.table import is_synthetic
+from bayeslaw.tables.verdict import TOO_FAR
 
-RATIOS, LEAST_RATIO = 34, 0.005
+RATIOS = 34
+LEAST_RATIO = 0.005
 """Replay ratios of the lattice of a plan; the least of them, and of 1 less the greatest."""
 NORMAL_95 = 1.6449
 """Standard deviations from the median of a normal to its quantile at 95 %."""
@@ -188,13 +189,14 @@ def plan(
     best, cheaper, likeliest = map(others.get, ("best", "cheaper", "likeliest"))
     shown = best or choice_at(problem, place)
     chosen = run.at(shown.tokens, shown.replay)
-    level, evidence, outside = judged(fits, chosen, refuse=best is None)
-    if level == "refuse":
-        raise _no_evidence(losses, shown, likeliest, evidence)
-    status = FEASIBLE if level == "ok" else BEYOND
+    verdict, outside = judged(fits, chosen, refuse=best is None)
+    if verdict.level == "refuse":
+        raise _no_evidence(losses, shown, likeliest, verdict.words)
+    status = FEASIBLE if verdict.level == "ok" else BEYOND
+    evidence = verdict.evidence
     # The plan lies within the evidence, so the words are of the cheaper one, which does not.
     if cheaper is not None:
-        evidence = judged(fits, run.at(cheaper.tokens, cheaper.replay))[1]
+        evidence = judged(fits, run.at(cheaper.tokens, cheaper.replay))[0].evidence
     error, held_out = monte_carlo(problem, None if best else place)
     asked = {
         name: getattr(run, name) for name in ("params", "ptpp", "base", "unique_tokens")
@@ -205,10 +207,8 @@ def plan(
     if place is not None:
         parts = spread(named, shown.tokens, shown.replay, measured=measured)
     other_problem = replace(everywhere, measured=not measured)
-    other_plan, other_status = (
-        INFEASIBLE if best else shown,
-        "infeasible" if best else status,
-    )
+    other_plan = INFEASIBLE if best else shown
+    other_status = "infeasible" if best else status
     # The two kinds of losses of point fits are equal, and so are their plans.
     if everywhere.noisy:
         other_plan, other_status = _plan_of(other_problem, far, fits)
@@ -300,10 +300,10 @@ def _plan_of(
         return INFEASIBLE, "infeasible"
     found = choice_at(problem, place)
     run = problem.limits[0].domain.run
-    level = judged(fits, run.at(found.tokens, found.replay), refuse=True)[0]
-    if level == "refuse":
+    verdict, _ = judged(fits, run.at(found.tokens, found.replay), refuse=True)
+    if verdict.level == "refuse":
         return INFEASIBLE, "infeasible"
-    return found, FEASIBLE if level == "ok" else BEYOND
+    return found, FEASIBLE if verdict.level == "ok" else BEYOND
 
 
 def _deterministic(problem: Problem) -> Choice:
@@ -335,7 +335,8 @@ def monte_carlo(problem: Problem, place: Place | None) -> tuple[dict[str, Any], 
     from arviz_stats.base import array_stats
     from scipy.stats import binom
 
-    draws, share = problem.draws, problem.rank() / problem.draws
+    draws = problem.draws
+    share = problem.rank() / problem.draws
     # Of point fits alone there are no other draws to vary with.
     if draws == 1 or place is None:
         return {}, math.nan
@@ -349,15 +350,19 @@ def monte_carlo(problem: Problem, place: Place | None) -> tuple[dict[str, Any], 
     )  # NaN: few draws
     quantiles = np.array(binom.ppf((0.05, 0.95), trials, share)) / trials
     low, high = (problem.smallest(float(quantile)) or NOWHERE for quantile in quantiles)
-    atpp, ratio = math.exp(place.budget), place.ratio
-    least, most = min(math.exp(low.budget), atpp), math.exp(high.budget)
+    atpp = math.exp(place.budget)
+    ratio = place.ratio
+    least = min(math.exp(low.budget), atpp)
+    most = math.exp(high.budget)
     if high is NOWHERE:  # other draws may have no plan
         likeliest = max(problem.likeliest().held / draws, share)
         infeasible = float(binom.cdf(math.ceil(trials * share) - 1, trials, likeliest))
-        width, moved = (atpp - least) / NORMAL_95, abs(ratio - low.ratio) / NORMAL_95
+        width = (atpp - least) / NORMAL_95
+        moved = abs(ratio - low.ratio) / NORMAL_95
     else:
         # The ends are the quantiles at 5 and 95 %, twice NORMAL_95 standard deviations apart.
-        infeasible, width = 0.0, (most - least) / NORMAL_95 / 2
+        infeasible = 0.0
+        width = (most - least) / NORMAL_95 / 2
         moved = abs(high.ratio - low.ratio) / NORMAL_95 / 2
     error = {"atpp": width, "replay": moved, "atpp_90": (least, most)}
     return error | {"infeasible": infeasible, "ess": trials}, problem.held_out()
@@ -375,9 +380,7 @@ def _reach(fits: Mapping[str, Fit], run: PlannedRun) -> Farness | None:
         fitted = next(fit.table.frame for fit in fits.values() if fit.table is not None)
         # In the middle of the rows in tokens and replay, so that only size and stage are too far.
         typical = {c: fitted[c].median() for c in ("tokens", "replay") if c in fitted}
-        level, words, _ = judged(fits, run.row.assign(**typical), refuse=True)
-        if level == "refuse":
-            raise TableError(f"plan: {words}")
+        judged(fits, run.row.assign(**typical), refuse=True)[0].require("plan")
     return far
 
 

@@ -19,7 +19,8 @@ from bayeslaw.planning.planned_run import PlannedRun, check_confidence
 
 LARGE_ERROR = 0.03
 """Monte Carlo error, as a fraction of the budget, from which the first line states it."""
-FEASIBLE, BEYOND = "feasible", "feasible, beyond the evidence"
+FEASIBLE = "feasible"
+BEYOND = "feasible, beyond the evidence"
 """Values of `Plan.status`, beside "infeasible"."""
 SHOWN = {"atpp": "ATPP", "replay": "replay", "tokens": "tokens", "flops": "FLOPs"}
 SHOWN |= {"p_target": "P(target)", "p_forgetting": "P(forgetting)", "p_both": "P(both)"}
@@ -162,7 +163,8 @@ def stated_budget(choice: Choice, error: Mapping[str, Any]) -> tuple[float, floa
 
     `error` is that of `Plan.error`; without one, the numbers stay as they are.
     """
-    atpp, replay = choice.atpp, choice.replay
+    atpp = choice.atpp
+    replay = choice.replay
     if not error:
         return atpp, replay
     sd = error["atpp"]
@@ -176,9 +178,11 @@ def stated_budget(choice: Choice, error: Mapping[str, Any]) -> tuple[float, floa
 def budget_text(choice: Choice, error: Mapping[str, Any]) -> str:
     """The `stated_budget` in words, with its Monte Carlo error if that is large."""
     atpp, replay = stated_budget(choice, error)
-    about, stated_error = "", ""
+    about = ""
+    stated_error = ""
     if error:
-        about, sd = "about ", error["atpp"]
+        about = "about "
+        sd = error["atpp"]
         if sd > LARGE_ERROR * atpp:
             stated_error = f" (Monte Carlo error {certain(sd, sd):.3g})"
     return f"{about}{atpp:.3g} ATPP{stated_error} at {100 * replay:.3g} % replay"
@@ -279,7 +283,8 @@ class Plan(Choice):
     @property
     def epochs(self) -> float | None:
         """Epochs of the new data in the plan, or in `best`; None if no data repeat."""
-        unique, chosen = self.limits["unique_tokens"], self.chosen
+        unique = self.limits["unique_tokens"]
+        chosen = self.chosen
         if unique is None:
             return None
         return epochs(chosen.tokens, chosen.replay, unique)
@@ -304,7 +309,8 @@ class Plan(Choice):
         DataFrame
             Probabilities; the index is ATPP, the columns are replay ratios in ascending order.
         """
-        ratios, budgets = replay_ratios(replay), np.log(np.asarray(atpp, float))
+        ratios = replay_ratios(replay)
+        budgets = np.log(np.asarray(atpp, float))
         # A surface shows what the draws say, also where the plan may not lie.
         everywhere = replace(self.problem, far=None)
         held = everywhere.held(
@@ -343,7 +349,8 @@ class Plan(Choice):
         >>> atpp, replay, values = plan.lattice()  # doctest: +SKIP
         """
         problem = self._on(losses)
-        lattice, values = problem.lattice, {}
+        lattice = problem.lattice
+        values = {}
         for name, limit, latent in zip(
             NAMES, problem.limits, lattice.losses, strict=True
         ):
@@ -393,7 +400,8 @@ class Plan(Choice):
         DataFrame
             One row per confidence: `confidence`, and the fields of `Choice`.
         """
-        problem, rows = self._on(losses), []
+        problem = self._on(losses)
+        rows = []
         for confidence in confidences:
             check_confidence(confidence)
             place = problem.smallest(confidence, exact=confidence == self.confidence)
@@ -419,7 +427,8 @@ class Plan(Choice):
             self.limits["baseline"]
         ):
             unlimited.add("baseline")
-        rows, losses = [], None
+        rows = []
+        losses = None
         if self.atpp < math.inf:
             losses = self.problem.losses(math.log(self.atpp), self.replay)
         for name in (name for name in changes if name not in unlimited):
@@ -469,7 +478,8 @@ class Plan(Choice):
 
     def shown(self) -> Shown:
         """The verdict and its reservations, the plan beside others, and what it depends on."""
-        frontier, sensitivity = self.frontier(), self.sensitivity()
+        frontier = self.frontier()
+        sensitivity = self.sensitivity()
         notes: list[Block] = [Note(SYNTHETIC, "synthetic")] * self.synthetic
         notes += [*self.reservations, ""] if self.reservations else []
         blocks = [
@@ -480,7 +490,8 @@ class Plan(Choice):
             self._compared(),
             *self._beside(),
         ]
-        chosen, certain = self.chosen, self.deterministic
+        chosen = self.chosen
+        certain = self.deterministic
         if math.isfinite(chosen.atpp):
             rise = self.problem.limits[1].text(chosen.forgetting)
             blocks.append(
@@ -617,10 +628,8 @@ class Plan(Choice):
         return f"N {count(self.run.params)}{'' if ptpp is None else f', PTPP {ptpp:g}'}"
 
     def _stated(self) -> list[Block]:
-        problem, probability = (
-            self.problem,
-            f"with probability {100 * self.confidence:g} %",
-        )
+        problem = self.problem
+        probability = f"with probability {100 * self.confidence:g} %"
         # Of a loss with its standard deviation the loss alone; the other is in `baseline`.
         level = np.ravel(self.limits["baseline"])[0]
         start = "the" if isinstance(level, str) else f"{level:.4g}, the"
@@ -717,7 +726,8 @@ class Plan(Choice):
 
     def target_loss(self) -> tuple[float, float, float, float]:
         """Target loss there: 5, 50 and 95 %, and the `confidence` quantile; nats per token."""
-        chosen, problem = self.chosen, self.problem
+        chosen = self.chosen
+        problem = self.problem
         latent = problem.losses(math.log(chosen.atpp), chosen.replay)[0][0]
         losses = problem.limits[0].values(latent, measured=problem.measured)
         quantiles = np.quantile(losses, (0.05, 0.5, 0.95, self.confidence))

@@ -115,7 +115,7 @@ def compute_optimal(
         handles.append(band_key("90 % where exponents drift", QUIET))
     handles += [Patch(label="beyond the fitted rows", **AHEAD)] * beyond
     legend(figure, handles)
-    far = farthest(rule.splits(asked, best.T)[0])
+    far = farthest(rule.splits(asked, best.T)[0].positions)
     title = "; ".join(
         f"best splits: {name} up to {words}" for name, words in far.items()
     )

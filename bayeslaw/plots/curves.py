@@ -45,7 +45,6 @@ from bayeslaw.tables.hull import (
     INTERPOLATION,
     PROJECTION,
     farthest,
-    locate,
 )
 from bayeslaw.tables.table import Rows, rows_of
 from bayeslaw.tables.validation import COVARIATES
@@ -118,7 +117,8 @@ def _curves(fit: Fit, frame: pd.DataFrame, across: Sequence[str], seed: int) -> 
     ends |= curves[UNIQUE].diff().fillna(0) != 0 if UNIQUE in curves else False
     curves["path"] = ends.cumsum()
 
-    columns, few = layout.columns, len(layout.panels) < 4
+    columns = layout.columns
+    few = len(layout.panels) < 4
     width = 3.3 if few else 2.5 if columns <= 4 else 2.1
     height = 2.9 if len(layout.panels) <= 4 else 2.4
     figure, panels = axes(
@@ -195,7 +195,8 @@ def _layout(
     if by:
         distinct = frame[by].drop_duplicates().sort_values(by).to_numpy()
         panels = [dict(zip(by, values, strict=True)) for values in distinct]
-    wide, sizes = 4, len(panels)
+    wide = 4
+    sizes = len(panels)
     if len(vary) > 1:
         wide = frame[by[-1]].nunique() if len(by) > 1 else 1
     elif sizes > PANELS:
@@ -224,7 +225,8 @@ def _paths(fit: Fit, frame: pd.DataFrame) -> pd.DataFrame:
     for _, rows in frame.groupby(
         [c for c in kept if c != "tokens"] or np.zeros(len(frame))
     ):
-        low, high = rows["tokens"].min(), rows["tokens"].max()
+        low = rows["tokens"].min()
+        high = rows["tokens"].max()
         tokens = np.geomspace(low, high, POINTS if high > low else 1)
         first = {c: rows[c].iloc[0] for c in (*kept, *labels)}
         paths.append(pd.DataFrame(first | {"tokens": tokens}))
@@ -234,15 +236,14 @@ def _paths(fit: Fit, frame: pd.DataFrame) -> pd.DataFrame:
 def _predicted(fit: Fit, rows: pd.DataFrame, seed: int) -> pd.DataFrame:
     """Rows with median and position, and with bands, or with the range of a point fit."""
     if isinstance(fit, PointFit):
-        fitted = rows if fit.table is None else fit.table.frame
-        positions = locate(fitted, rows, fit.about).set_index(rows.index)
+        positions = fit.verdict(rows).positions
         ranges = (
             fit.forecast(rows)
             .set_index(rows.index)
             .rename(columns={"prediction": "median"})
         )
         return ranges.join(positions).assign(inside_90=True)
-    predictive = fit.accepted(beyond_evidence=True).forecast(rows, seed=seed)
+    predictive = fit.accepted("beyond-evidence").forecast(rows, seed=seed)
     return predictive.to_frame((0.5, 0.9)).join(
         predictive.positions.filter(like=BEYOND_PREFIX)
     )
@@ -252,14 +253,16 @@ def _titled(fit: Fit, frame: pd.DataFrame, column: str, value: float) -> str:
     """A covariate's value, and its ratio to the largest training value if that is less."""
     column = "params" if column == "panel" else column
     fitted = frame if fit.table is None else fit.table.frame
-    text, most = f"{fit.about[column].alias} {count(value)}", fitted[column].max()
+    text = f"{fit.about[column].alias} {count(value)}"
+    most = fitted[column].max()
     beyond = fit.about[column].logged and value > 1.005 * most
     return f"{text} ({value / most:.2g} × largest fitted)" if beyond else text
 
 
 def _near_sizes(sizes: pd.Series) -> pd.Series:
     """The least of the sizes that share a panel, `NEAR_SIZES` apart at most, for each size."""
-    least, panels = 0.0, {}
+    least = 0.0
+    panels = {}
     for size in np.unique(sizes):
         least = size if size > NEAR_SIZES * least else least
         panels[size] = least
@@ -289,16 +292,17 @@ def _shade(ax: Axes, curves: pd.DataFrame, position: str) -> None:
 
 def _line(ax: Axes, path: pd.DataFrame, i: int, *, thin: Bools) -> None:
     """Draw the median, thin where so marked, and bands; one budget has bars instead."""
-    colour, dashes = look(i)["color"], look(i)["ls"]
-    tokens, median, single = path["tokens"], path["median"].to_numpy(), len(path) == 1
+    colour = look(i)["color"]
+    dashes = look(i)["ls"]
+    tokens = path["tokens"]
+    median = path["median"].to_numpy()
+    single = len(path) == 1
     if "lower_90" in path:
         names = ("lower_90", "lower_50", "upper_50", "upper_90")
         low, lower, upper, high = (path[c].to_numpy() for c in names)
         if single:
-            outer, inner = (
-                [median - low, high - median],
-                [median - lower, upper - median],
-            )
+            outer = [median - low, high - median]
+            inner = [median - lower, upper - median]
             ax.errorbar(
                 tokens, median, outer, color=colour, lw=1, capsize=3, marker="_"
             )
@@ -330,14 +334,16 @@ def _points(ax: Axes, points: pd.DataFrame, i: int) -> None:
         }
         ax.errorbar(tokens, middle, [middle - low, high - middle], capsize=2, **bars)
     if "loss" in points:
-        held, out = points[points["inside_90"]], points[~points["inside_90"]]
+        held = points[points["inside_90"]]
+        out = points[~points["inside_90"]]
         ax.plot(held["tokens"], held["loss"], **dots, ms=4.5, mec="white", mew=0.5)
         ax.plot(out["tokens"], out["loss"], **dots, ms=5.5, mfc="white")
         ax.plot(out["tokens"], out["loss"], **CROSS)
 
 
 def _handles(lines: list[Cell], points: pd.DataFrame, fit: Fit) -> list[Artist]:
-    measured, banded = "loss" in points, "lower_90" in points
+    measured = "loss" in points
+    banded = "lower_90" in points
     names = [
         f"{fit.about[c].alias} {count(v)}" for line in lines for c, v in line.items()
     ]
@@ -380,7 +386,7 @@ def overview(
     `rows` and `seed` are as for `forecast`; rows that were fitted are fitted runs.
     """
     valid = rows_of(rows, "grid", fit.columns).frame
-    predictive = fit.accepted(beyond_evidence=True).forecast(valid, seed=seed)
+    predictive = fit.accepted("beyond-evidence").forecast(valid, seed=seed)
     # A fitted row is a fitted run; if all are, they are what was asked for.
     forecast = _with_compute(predictive.held_out.to_frame((0.5, 0.9)))
     train = _with_compute(fit.table.measured)
@@ -467,7 +473,7 @@ def _law_curves(
     if not curves:
         return []
     rows = rows_of(pd.concat(curves, ignore_index=True), "grid", fit.columns).frame
-    forecast = fit.accepted(beyond_evidence=True).forecast(rows, seed=seed)
+    forecast = fit.accepted("beyond-evidence").forecast(rows, seed=seed)
     drawn = _with_compute(forecast.frame.assign(median=forecast.median))
     return [drawn[i : i + CURVE_POINTS] for i in range(0, len(drawn), CURVE_POINTS)]
 
@@ -475,7 +481,8 @@ def _law_curves(
 def _draw_forecast(ax: Axes, path: pd.DataFrame, x: str, colour: Floats) -> None:
     """Bands of runs that differ in tokens only, as a fan, or as bars of a single run."""
     for level, fill, width in ((90, FILL_90, 2), (50, FILL_50, 6)):
-        low, high = path[f"lower_{level}"], path[f"upper_{level}"]
+        low = path[f"lower_{level}"]
+        high = path[f"upper_{level}"]
         if len(path) == 1:
             ax.vlines(path[x], low, high, color=colour, lw=width, alpha=2 * fill)
         else:
@@ -495,7 +502,8 @@ def _draw_forecast(ax: Axes, path: pd.DataFrame, x: str, colour: Floats) -> None
 
 def _loss_axis(ax: Axes, losses: Floats) -> None:
     """A logarithmic axis of losses with plain numbers, some four to eight of them."""
-    low, high = float(np.min(losses)), float(np.max(losses))
+    low = float(np.min(losses))
+    high = float(np.max(losses))
     ax.set_yscale("log")
     ticks = MaxNLocator(8, steps=[1, 2, 5, 10]).tick_values(low, high)
     ax.yaxis.set_major_locator(FixedLocator(ticks))

@@ -55,7 +55,8 @@ def pit_values(predicted: Forecast) -> Floats:
     the forecast is calibrated.
     """
     predicted = predicted.held_out
-    loss, draws = _measured(predicted), predicted.samples
+    loss = _measured(predicted)
+    draws = predicted.samples
     below = (draws < loss).sum(0) + 0.5 * (draws == loss).sum(0)
     return np.asarray((below + 0.5) / (len(draws) + 1))
 
@@ -64,7 +65,8 @@ def pit_values(predicted: Forecast) -> Floats:
 def observed(predicted: Forecast) -> Figure:
     """Measured loss against posterior predictive median, with 90 % bands and a colour per size."""
     predicted = predicted.held_out
-    loss, frame = _measured(predicted), predicted.to_frame((0.9,))
+    loss = _measured(predicted)
+    frame = predicted.to_frame((0.9,))
     out = frame[~frame["inside_90"]]
     figure, (ax,) = axes(1, width=4.6, height=4.2)
     ends = [
@@ -74,7 +76,8 @@ def observed(predicted: Forecast) -> Figure:
     ax.plot(ends, ends, **DIAGONAL)
     handles: list[Artist] = [key("measured = median", **DIAGONAL)]
     for i, (size, rows) in enumerate(frame.groupby("params")):
-        median, dots = rows["median"], look(i, ls="", ms=4.5)
+        median = rows["median"]
+        dots = look(i, ls="", ms=4.5)
         band = [median - rows["lower_90"], rows["upper_90"] - median]
         ax.errorbar(
             median, rows["loss"], xerr=band, elinewidth=1, mec="white", mew=0.4, **dots
@@ -166,7 +169,8 @@ def backtest(result: Backtest) -> Figure:
     for ax, model in zip(panels, result.models, strict=True):
         rows = result.rows[result.rows["model"] == model]
         inside = rows["inside_90"].to_numpy(bool)
-        far, error = rows["decades"].to_numpy(), -100 * rows["error"].to_numpy()
+        far = rows["decades"].to_numpy()
+        error = -100 * rows["error"].to_numpy()
         low, high = (
             100 * np.log(rows[c] / rows["median"]) for c in ("lower_90", "upper_90")
         )
@@ -209,10 +213,8 @@ def plan_landscape(plan: Plan, *, points: int = 61) -> Figure:
     points : int
         Number of replay ratios, and of budgets, at which P(both) is evaluated.
     """
-    ratios, budgets = (
-        np.linspace(0.005, 0.995, points),
-        np.geomspace(*reach(plan), points),
-    )
+    ratios = np.linspace(0.005, 0.995, points)
+    budgets = np.geomspace(*reach(plan), points)
     chance = plan.surface(budgets, ratios).to_numpy()
     figure, (ax,) = axes(1, width=5.4, height=4.0)
     filled = ax.contourf(

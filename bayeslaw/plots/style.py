@@ -66,7 +66,8 @@ type Look = dict[str, Any]
 
 CROSS: Look = {"ls": "", "marker": "x", "ms": 9, "mew": 1, "color": INK}
 """Of a measured loss outside its 90 % band."""
-FILL_90, FILL_50 = 0.12, 0.2
+FILL_90 = 0.12
+FILL_50 = 0.2
 """Opacity of 90 % bands, and of 50 % bands, which are drawn above them."""
 AHEAD: Look = {"fc": "#eeeeea", "lw": 0, "zorder": 0}
 """Beyond the fitted rows."""
@@ -105,7 +106,8 @@ def log_axis(ax: Axes, values: npt.ArrayLike, name: str) -> None:
     FLOPs have ticks at powers of ten.
     """
     distinct = np.unique(np.asarray(values, float))
-    low, high = distinct[0], distinct[-1]
+    low = distinct[0]
+    high = distinct[-1]
     pad = (high / low) ** 0.07 if high > 1.001 * low else 1.5
     ax.set_xscale("log")
     ax.set_xlim(low / pad, high * pad)
@@ -121,7 +123,8 @@ def log_axis(ax: Axes, values: npt.ArrayLike, name: str) -> None:
 
 def _ticks(distinct: Floats) -> list[float]:
     """The first of several choices of ticks in which no two labels overlap."""
-    low, high = distinct[0], distinct[-1]
+    low = distinct[0]
+    high = distinct[-1]
     if high <= 1.001 * low:
         return [float(low)]
     decades = np.arange(np.floor(np.log10(low)), np.log10(high) + 1)
@@ -191,7 +194,8 @@ def band_keys(colour: ColorType) -> tuple[Patch, Patch]:
 
 def size_colours(sizes: Floats | Sequence[float]) -> ScalarMappable:
     """Colours of model sizes, or of budgets, on a logarithmic scale."""
-    low, high = float(np.min(sizes)), float(np.max(sizes))
+    low = float(np.min(sizes))
+    high = float(np.max(sizes))
     return ScalarMappable(LogNorm(low, max(high, 1.01 * low)), SIZES)
 
 

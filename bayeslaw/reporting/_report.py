@@ -143,10 +143,12 @@ def report(
     if not isinstance(rows, LossTable):
         valid = rows_of(rows)
         rows = LossTable(valid.frame, valid.name)
-    train, test = train or fit.table.selection, test or rows.selection
+    train = train or fit.table.selection
+    test = test or rows.selection
     # The verdict of the check, at the top, says how far the rows lie.
-    forecast = fit.accepted(beyond_evidence=True).forecast(rows, seed=seed)
-    checked, shown = check(fit, rows, seed=seed), forecast.shown()
+    forecast = fit.accepted("beyond-evidence").forecast(rows, seed=seed)
+    checked = check(fit, rows, seed=seed)
+    shown = forecast.shown()
     warnings, (answer, summary) = (
         _warnings(fit, shown, plan),
         _summary(fit, forecast, plan, backtest),
@@ -243,12 +245,16 @@ def _summary(
     backtest: Backtest | None,
 ) -> tuple[str, list[str]]:
     """The forecast in a line, and what a reader must know of it."""
-    frame, training, median = forecast.frame, fit.table.frame, forecast.median
+    frame = forecast.frame
+    training = fit.table.frame
+    median = forecast.median
     low, high = forecast.quantile([0.05, 0.95])
     half = 50 * np.median((high - low) / median)
-    medians, typical = f"{median.min():.4g}", ""
+    medians = f"{median.min():.4g}"
+    typical = ""
     if len(frame) > 1:
-        medians, typical = f"{medians} to {median.max():.4g}", "typically "
+        medians = f"{medians} to {median.max():.4g}"
+        typical = "typically "
     answer = f"Forecast: {medians} nats per token, 90 % band {typical}± {half:.2g} %"
     tested = (
         "These rows have no loss: the checks compare bands with training rows instead."
@@ -268,7 +274,8 @@ def _summary(
     )
     ranges = f"Beyond the range of the training rows: {farther}." if farther else ""
     ranges = ranges or "Each covariate is within the range of the training rows."
-    spec, state = fit.first.spec, str(fit.convergence)
+    spec = fit.first.spec
+    state = str(fit.convergence)
     exact = not fit.first.law.discrepancy_parameters
     law = "no discrepancy" if exact else f"its discrepancy, {spec.discrepancy.words}"
     return answer, [
@@ -289,7 +296,8 @@ def _data(
     fit: Posterior | Pool, rows: pd.DataFrame, train: str | None, test: str | None
 ) -> Shown:
     """The training rows and the rows to forecast: how many, and their ranges."""
-    frame, about = fit.table.frame, fit.first.law.declared
+    frame = fit.table.frame
+    about = fit.first.law.declared
     kinds = {"run": "training run", "base": "pre-trained base", "domain": "domain"}
     counts = {
         name: label_texts(frame[c]).nunique() for c, name in kinds.items() if c in frame
@@ -359,7 +367,8 @@ def beyond(training: pd.Series, new: pd.Series) -> str:
 
 
 def _range(values: pd.Series) -> str:
-    low, high = float(values.min()), float(values.max())
+    low = float(values.min())
+    high = float(values.max())
     show = (lambda v: f"{v:.4g}") if values.name == "loss" else count
     return (
         show(low) if low == high else f"{show(low)} – {show(high)} ({values.nunique()})"

@@ -57,9 +57,11 @@ class Page:
 def picture(figure: Figure, alt: str, caption: str = "") -> Picture:
     """Embed a figure as SVG, or as PNG if the SVG would be larger than `MAX_SVG`."""
     with style():
-        kind, drawn = "svg+xml", _drawn(figure, "svg")
+        kind = "svg+xml"
+        drawn = _drawn(figure, "svg")
         if len(drawn) > MAX_SVG:
-            kind, drawn = "png", _drawn(figure, "png", dpi=180)
+            kind = "png"
+            drawn = _drawn(figure, "png", dpi=180)
     return Picture(
         _source(drawn, kind), alt, caption, round(96 * figure.get_figwidth())
     )
@@ -78,7 +80,8 @@ def formula(latex: str) -> Picture:
 
 def _drawn(figure: Figure, kind: str, **how: Any) -> bytes:
     # Without the date, so that the same fit gives the same bytes.
-    file, metadata = io.BytesIO(), {"Date": None} if kind == "svg" else None
+    file = io.BytesIO()
+    metadata = {"Date": None} if kind == "svg" else None
     figure.savefig(file, format=kind, metadata=metadata, **how)
     return file.getvalue()
 
@@ -90,7 +93,8 @@ def _source(drawn: bytes, kind: str) -> str:
 # -- the page to explore a plan --------------------------------------------------------------------
 
 CONFIDENCES = (*(percent / 100 for percent in range(50, 99, 2)), 0.99)
-BUDGETS, RATIOS = 61, 41
+BUDGETS = 61
+RATIOS = 41
 """Numbers of budgets and of replay ratios on the page."""
 
 

@@ -1,13 +1,14 @@
 """The paper's use case, planned on its synthetic world beside the plan of the true laws."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Unpack
 
 import numpy as np
 
 from bayeslaw.common.arrays import Floats
+from bayeslaw.common.errors import Acceptance
 from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import Block, Note, Shown
 from bayeslaw.inference.fitting import fit
@@ -103,8 +104,7 @@ def plan_example(
     losses: Literal["latent", "predictive"] = "latent",
     replay: float | Sequence[float] | Floats | None = None,
     seed: int = 0,
-    unconverged: bool = False,
-    beyond_evidence: bool = False,
+    accepts: Collection[Acceptance] = (),
     **settings: Unpack[FitKeywords],
 ) -> WorldPlan:
     """Plan the paper's use case on the synthetic world that is calibrated to it.
@@ -125,8 +125,8 @@ def plan_example(
         Replay ratios to search; see `bayeslaw.plan`.
     seed : int
         Of the tables, the fits and the plan.
-    unconverged, beyond_evidence : bool
-        As for `Posterior.accepted`.
+    accepts : set of {"unconverged", "beyond-evidence"}
+        What is accepted of the fits; see `Posterior.accepted`.
     **settings
         Arguments of `bayeslaw.fit`. By default there is no discrepancy, since the laws are exact in
         this world, and the target acceptance is 0.995.
@@ -136,7 +136,8 @@ def plan_example(
     WorldPlan
         A `Plan` with the choice `truth`, of the true laws.
     """
-    world, train = paper_world(), "ptpp <= 31"
+    world = paper_world()
+    train = "ptpp <= 31"
     limits: dict[str, float | None] = {
         "max_loss": world.limits["max_loss"] if max_loss is None else max_loss,
         "max_forgetting": world.limits["max_forgetting"]
@@ -155,10 +156,7 @@ def plan_example(
             train, "ptpp == 279", world.anchors
         )
         fitted = fit(world.laws[domain], table, seed=seed, **chosen)
-        accepted = fitted.accepted(
-            unconverged=unconverged, beyond_evidence=beyond_evidence
-        )
-        fits.append(accepted)
+        fits.append(fitted.accepted(accepts))
     asked = {**world.limits, **limits, "confidence": confidence, "replay": replay}
     target, source = fits
     return plan_in_world(world, target, source, **asked, losses=losses, seed=seed)

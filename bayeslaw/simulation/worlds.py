@@ -19,7 +19,7 @@ from bayeslaw.design.design import Design
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.laws.terms import ORIGIN
+from bayeslaw.laws.symbols import ORIGIN
 from bayeslaw.model.training import for_table
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import LossTable, Rows, check_role, grid, rows_of

@@ -61,7 +61,8 @@ def _losses_of_bases(part: LossTable, table: LossTable) -> pd.Series:
     for rows in [rows for rows in (table.frame, table.baselines) if "base" in rows]:
         pairs = rows.assign(base=label_texts(rows["base"])).merge(known, on="base")
         for column in [c for c in ("params", "ptpp") if c in rows and c in known]:
-            here, there = pairs[f"{column}_x"], pairs[f"{column}_y"]
+            here = pairs[f"{column}_x"]
+            there = pairs[f"{column}_y"]
             differ = (here - there).abs() > SAME_VALUE * np.maximum(here, there)
             if differ.any():
                 i = int(differ.argmax())

@@ -185,7 +185,8 @@ def fitted_rows(rows: pd.DataFrame, fitted: pd.DataFrame) -> Bools:
 
 def fitted_words(fitted: Bools) -> str:
     """What is said of rows to score some of which were fitted; empty if none was."""
-    count, rows = int(np.count_nonzero(fitted)), len(fitted)
+    count = int(np.count_nonzero(fitted))
+    rows = len(fitted)
     if count == 0:
         return ""
     if count < rows:

@@ -107,8 +107,8 @@ def _lines(text: str, separator: str) -> tuple[list[int], set[str]]:
     if text.lstrip()[:1] in ("{", "["):
         raise ValueError("JSON, not CSV; write one object a line into a .jsonl file.")
     records = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-    line = 1
     lines: list[int] = []
+    line = 1
     header: list[str] = []
     padded: set[str] = set()
     for record in records:

@@ -5,25 +5,21 @@ weighted mean of training rows. An empty corner of a grid lies outside, although
 alone is within its range.
 """
 
-import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.common.errors import TableError, TableWarning, accept, unknown
-from bayeslaw.common.formatting import listed
+from bayeslaw.common.errors import TableError, unknown
 from bayeslaw.tables.covariates import TABLE, Columns, Covariate, about
-from bayeslaw.tables.table import LossTable, Rows, rows_of
+from bayeslaw.tables.table import Rows, rows_of
 from bayeslaw.tables.validation import COVARIATES, check_positive
 
-INTERPOLATION, EXTRAPOLATION, PROJECTION = (
-    "interpolation",
-    "extrapolation",
-    "projection",
-)
+INTERPOLATION = "interpolation"
+EXTRAPOLATION = "extrapolation"
+PROJECTION = "projection"
 INSIDE_DECADES = 0.0022
 """Distance that counts as inside: half a percent of N, D or PTPP, since D is whole batches."""
 NEAR_DECADES = 0.05
@@ -36,20 +32,6 @@ EPOCHS = Covariate(
 """How often data repeat, compared with the most fitted epochs where a table has repeated data."""
 BEYOND_PREFIX = "beyond_"
 """Prefix of the columns with the distance along one covariate."""
-# That from the hull is from `benchmarks/distance.csv`.
-MEASURED_DECADES = {
-    **{c: row.measured for c, row in TABLE.items()},
-    # Fits of data/datablations up to 4, 8 and 16 epochs: up to .15 decades beyond, 90 % bands hold
-    # 14 of 15 losses, farther out .05 to 1.00 of them.
-    EPOCHS.name: EPOCHS.measured,
-    "decades": 1.385,
-}
-"""Farthest distance at which held-out losses were compared with bands, in decades: of each
-covariate beyond its range, and of a row from the hull."""
-LEAST_MEASURED = min(row.measured for row in TABLE.values() if row.logged)
-"""The same for a covariate of a law's own, of which nothing was measured, for `TOO_FAR` alone."""
-TOO_FAR = 2.0
-"""Multiple of these distances from which a forecast is refused."""
 
 
 def locate(
@@ -107,7 +89,8 @@ def locate(
         if other := [name for name in columns if name not in COVARIATES]:
             raise TableError(unknown("covariate", other[0], COVARIATES))
     known = TABLE | about(columns or ())
-    seen, new = _valid(train, "training rows", known), _valid(rows, "rows", known)
+    seen = _valid(train, "training rows", known)
+    new = _valid(rows, "rows", known)
     if "unique_tokens" in seen and "tokens" in seen and "tokens" in new:
         known |= {EPOCHS.name: EPOCHS}
         seen, new = (
@@ -126,7 +109,8 @@ def locate(
     points, at = (
         axes(frame, {c: known[c] for c in shared}, seen) for frame in (seen, new)
     )
-    low, high = points.min(0), points.max(0)
+    low = points.min(0)
+    high = points.max(0)
     # Rows that repeat less are nearer to new data, whose worth is certain: in data/datablations
     # bands of fits to runs of 4 to 16 epochs held 23 of 26 losses of runs of one epoch that were
     # within the other ranges, with a mean error of 0.1 %.
@@ -176,7 +160,8 @@ def epochs(frame: pd.DataFrame) -> pd.Series:
 
 def in_words(positions: pd.DataFrame) -> str:
     """How many rows from `locate` are of each position, and how far the farthest lies."""
-    far, parts = farthest(positions), []
+    far = farthest(positions)
+    parts = []
     for name in (INTERPOLATION, EXTRAPOLATION, PROJECTION):
         rows = positions[positions["position"] == name]
         if rows.empty:
@@ -253,67 +238,3 @@ def axes(frame: pd.DataFrame, columns: Columns, fitted: pd.DataFrame) -> Floats:
     return np.where(
         logged, np.log10(np.where(logged, values, 1.0)), values / np.array(ranges)
     )
-
-
-def evidence(
-    located: pd.DataFrame, columns: Columns, *, refuse: bool = False
-) -> tuple[str, str]:
-    """Whether bands were measured as far out as rows of `locate` lie: a level, and words.
-
-    The level of rows twice as far out is "refuse" only if they are to be refused. For a covariate
-    of a law's own it is any distance, and twice `LEAST_MEASURED`.
-    """
-    known = about(columns)
-    known |= {EPOCHS.name: EPOCHS} if BEYOND_PREFIX + EPOCHS.name in located else {}
-    far = of_measured(located, known).max()
-    beyond = [str(n) for n in far.index if far[n] > (n in MEASURED_DECADES)]
-    if not beyond:
-        return "ok", ""
-    distances = []
-    # The distance from the hull is told only where no covariate alone explains it.
-    for n in [n for n in beyond if n in known] or beyond:
-        text = f"{far[n] * MEASURED_DECADES.get(n, LEAST_MEASURED):.2g}"
-        if n not in known:
-            text += " decades"
-        elif n in MEASURED_DECADES:
-            text += " decades" * known[n].logged + f" of {known[n].text}"
-        else:
-            text += f" {'decades' if known[n].logged else 'ranges'} of {known[n].text}"
-        least = (
-            f"tested to {MEASURED_DECADES[n]:.2g}"
-            if n in MEASURED_DECADES
-            else "never tested"
-        )
-        distances.append(f"{text} (bands were {least})")
-    text = f"No evidence: rows lie up to {listed(distances)} beyond the training rows"
-    if not refuse or (far < TOO_FAR).all():
-        return "no evidence", f"{text}."
-    return "refuse", (
-        f"{text}; from twice that on forecasts are refused: ask for nearer rows, or "
-        f"{accept('beyond_evidence')}."
-    )
-
-
-def of_measured(located: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
-    """Distances of rows of `locate`, over the farthest at which bands were measured."""
-    return pd.DataFrame(
-        {
-            n: located[n if n == "decades" else BEYOND_PREFIX + n]
-            / MEASURED_DECADES.get(n, LEAST_MEASURED)
-            for n in (*columns, "decades")
-        }
-    )
-
-
-def warn_beyond(
-    train: LossTable, rows: pd.DataFrame, columns: Columns, name: str
-) -> None:
-    """Warn of rows, which were validated, that the command line refuses to forecast."""
-    if "tokens" in rows:
-        rows = rows[rows["tokens"] > 0]
-    if len(rows):
-        level, words = evidence(
-            locate(train, Rows(rows), columns), columns, refuse=True
-        )
-        if level == "refuse":
-            warnings.warn(f"{name}: {words}", TableWarning, stacklevel=3)

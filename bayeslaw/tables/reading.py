@@ -135,7 +135,8 @@ def _check_unit_of_name(
 def _doubt_names(frame: pd.DataFrame, columns: Mapping[str, str], name: str) -> None:
     """Warn of steps that are read as tokens, and of training losses, by the names of columns."""
     said = []
-    tokens, loss = columns.get("tokens", ""), columns.get("loss", "")
+    tokens = columns.get("tokens", "")
+    loss = columns.get("loss", "")
     if tokens in frame and STEPS.search(tokens) and "token" not in tokens.lower():
         per_step = argument("columns", {"tokens": f"{quoted(tokens)} * 524288"})
         said.append(
@@ -250,7 +251,8 @@ def read_rows(
     A column that the file has under its name here is not renamed: `columns` may be those of the
     table that is fitted.
     """
-    name, frame = str(path), read_frame(path)
+    name = str(path)
+    frame = read_frame(path)
     here = {*named(frame).values()}
     here |= {"loss"} if columns.get("loss") not in frame else set()
     columns = {column: text for column, text in columns.items() if column not in here}

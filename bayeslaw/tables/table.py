@@ -216,9 +216,11 @@ class LossTable(Rows):
                 f"{self.name}: {row_numbers(pd.Series(both))} satisfy both "
                 f"{argument('train', train)} and {argument('test', test)}."
             )
-        train_text, test_text = train or f"not ({test})", test or f"not ({train})"
+        train_text = train or f"not ({test})"
+        test_text = test or f"not ({train})"
         if anchors is not None:
-            training, testing = training | rows["anchors"], testing & ~rows["anchors"]
+            training = training | rows["anchors"]
+            testing = testing & ~rows["anchors"]
             train_text = _both(train_text, f"and anchors {anchors}")
         for part, inside in (("train", training), ("test", testing)):
             if not inside.any():
@@ -243,7 +245,8 @@ def check_role(role: str) -> None:
 def require_table(table: object) -> None:
     """Refuse what no fit takes, such as a data frame that nobody validated."""
     if not isinstance(table, LossTable):
-        kind, path = type(table).__name__, isinstance(table, str | Path)
+        kind = type(table).__name__
+        path = isinstance(table, str | Path)
         how = "bl.read_table(path)" if path else "bl.from_frame(frame)"
         raise TableError(
             f"the losses are a {kind}, not a LossTable; make one by {how}."

@@ -31,7 +31,8 @@ MOST_LOSS = 12.5  # nats per token: a uniform guess of one of 262,144 tokens cos
 MOST_LEVEL = 1.6
 """Largest ratio of losses to `published_loss` that is not doubted; that of one domain of the
 shipped tables is 1.54 at most (Gadre, Penn treebank), of bits it would be 1.44 times as large."""
-LEAST_LEVEL, LEAST_ADAPTED = 0.5, 0.2
+LEAST_LEVEL = 0.5
+LEAST_ADAPTED = 0.2
 """Least ratio of losses to `published_loss` that is not doubted: from scratch, where that of the
 shipped tables is 0.63 or more (OLMo, code), and of adaptation, where it is 0.31 or more (Delphi,
 mathematics). Bits per byte are about a third of nats per token."""
@@ -48,7 +49,8 @@ LEAST_PARAMS = 1e3
 LARGEST_COUNT = 1e15  # more parameters, or tokens, than any run has
 MOST_PARAMS = 5e12
 """Parameters beyond those of any model that was trained."""
-FEW_TOKENS, SWAPPED = 0.5, 1.3
+FEW_TOKENS = 0.5
+SWAPPED = 1.3
 """Tokens per parameter, and ratio of the standard deviations of log losses about `published_loss`
 to those with N and D swapped. Adaptation has few tokens, or is fitted better when swapped: of the
 shipped tables none has both."""
@@ -56,7 +58,8 @@ FEWEST_ADAPTING = 1e-4
 """Tokens per parameter below which also those of an adaptation are doubted: they may be steps."""
 # Factors above the fitted range from which a value may be, and surely is, in another unit. Below
 # it the first is enough: nobody forecasts runs a thousand times smaller than the fitted ones.
-OTHER_UNIT, NO_OTHER = 1e3, 1e6
+OTHER_UNIT = 1e3
+NO_OTHER = 1e6
 UNITS = {
     **{c: row.expected for c, row in TABLE.items() if row.expected},
     "unique_tokens": COUNTS,
@@ -121,7 +124,8 @@ def check_counts(rows: pd.DataFrame, name: str, columns: Mapping[str, str]) -> N
         [c for c, unit in UNITS.items() if unit == COUNTS]
     ):
         values = rows.loc[rows[column] > 0, column]
-        least, most = float(values.min()), float(values.max())
+        least = float(values.min())
+        most = float(values.max())
         is_most = f"{name}: the largest of column {column!r} is {most:g}"
         if most < LEAST_COUNT or (column == "params" and least < LEAST_PARAMS):
             is_low = (
@@ -145,7 +149,8 @@ def counts_of(rows: pd.DataFrame) -> dict[str, float]:
     The unit is that at which the losses are nearest to `published_loss`, and tokens per parameter
     near 20: both columns are more likely in one unit, and no model has `MOST_PARAMS`.
     """
-    columns, rows = ["params", "tokens"], rows[rows["tokens"] > 0]
+    columns = ["params", "tokens"]
+    rows = rows[rows["tokens"] > 0]
     units: list[tuple[float, ...]] = [
         (1.0, 1e6, 1e9) if rows[column].max() < 1e6 else (1.0,) for column in columns
     ]
@@ -161,7 +166,8 @@ def counts_of(rows: pd.DataFrame) -> dict[str, float]:
         ratio = abs(np.log10(np.median(tokens / params) / 20))
         score = level + max(ratio - 2, 0) + (factors[0] != factors[1])
         if score < least:
-            chosen, least = factors, score
+            chosen = factors
+            least = score
     pairs = zip(columns, chosen, strict=True)
     return {column: factor for column, factor in pairs if factor > 1}
 
@@ -267,8 +273,10 @@ def other_units(rows: pd.DataFrame, fitted: pd.DataFrame) -> Iterator[tuple[str,
     """
     for column in rows.columns.intersection(list(UNITS)).intersection(fitted.columns):
         values = rows.loc[rows[column] > 0, column]
-        least, most = float(values.min()), float(values.max())
-        low, high = float(fitted[column].min()), float(fitted[column].max())
+        least = float(values.min())
+        most = float(values.max())
+        low = float(fitted[column].min())
+        high = float(fitted[column].max())
         power = 2 if column == "flops" else 1  # a product of two counts
         below = least * OTHER_UNIT**power <= low
         if not (below or most >= high * OTHER_UNIT**power):

@@ -152,7 +152,8 @@ def missing_columns(
     `name` is that of the table, or of the option in which the columns are.
     """
     needs = required if isinstance(required, Mapping) else dict.fromkeys(required, "")
-    columns, here = [str(column) for column in frame.columns], named(frame)
+    columns = [str(column) for column in frame.columns]
+    here = named(frame)
     lacking = [column for column in needs if column not in here.values()]
     if not lacking:
         return ""
@@ -315,7 +316,8 @@ def typed(column: pd.Series, name: str = "") -> pd.Series:
 
 
 def _numbers(column: pd.Series, name: str, may_lack: pd.Series) -> pd.Series:
-    values, lacking = typed(column, name), without_number(column)
+    values = typed(column, name)
+    lacking = without_number(column)
     missing = MISSING
     if column.name == "loss":
         missing += f", such as with {argument('where', 'loss > 0')}"
@@ -357,7 +359,8 @@ def _as_in_csv(column: pd.Series, name: str) -> pd.Series:
     # A saved table is CSV, so a fit must see the types that its own file will have when loaded.
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufb":
         return column.astype(float) if column.dtype.kind == "f" else column
-    values, missing = column.astype(object), column.isna()
+    values = column.astype(object)
+    missing = column.isna()
     kind = pd.api.types.infer_dtype(values, skipna=True)
     if kind in ("integer", "floating", "mixed-integer-float", "decimal"):
         whole_numbers = kind == "integer" and not missing.any()

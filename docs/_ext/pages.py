@@ -143,6 +143,7 @@ def layers(**contents: str) -> None:
 def law(name: str, discrepancy: bool = False) -> None:
     """Print a law's title, formula and priors; with `discrepancy` all its priors alone."""
     from bayeslaw.laws.lawfiles import load_law
+    from bayeslaw.laws.parameters import prior_bounds
     from bayeslaw.laws.priors import NOISE
     from bayeslaw.model.spec import make_discrepancy
 
@@ -159,7 +160,7 @@ def law(name: str, discrepancy: bool = False) -> None:
     rows = []
     for quantity, prior in shown.priors.items():
         if quantity not in NOISE:
-            low, high = shown.prior_bounds.get(quantity, prior.support)
+            low, high = prior_bounds(shown.by_symbol).get(quantity, prior.support)
             span = "any" if low == -math.inf else f"{low:g} to {high:g}"
             span = "positive" if (low, high) == (0, math.inf) else span
             rows.append((f"`{quantity}`", str(prior), span))

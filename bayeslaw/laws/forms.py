@@ -1,17 +1,21 @@
-"""Laws without what rows that agree in a column do not determine."""
+"""Other forms of a law: for rows that agree in a column, with steps, of a role, with knots."""
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Literal
 
 import numpy as np
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import LawError, TableError
-from bayeslaw.laws.law import Law
+from bayeslaw.common.files import digest
+from bayeslaw.laws.deviations import Walk
+from bayeslaw.laws.law import Law, logs_of
 from bayeslaw.laws.priors import floor_with
-from bayeslaw.laws.steps import Columns
-from bayeslaw.laws.terms import ORIGIN, Term, Values, column_of
+from bayeslaw.laws.steps import Columns, Step
+from bayeslaw.laws.symbols import ORIGIN, Values, column_of
+from bayeslaw.laws.terms import Term
 
 
 def for_rows(law: Law, columns: Columns, name: str = "table") -> Law:
@@ -74,7 +78,7 @@ class _Acting:
 
     def __init__(self, law: Law, terms: Sequence[Term], columns: Columns) -> None:
         rng = np.random.default_rng(0)
-        self.x = law.logs(columns)
+        self.x = logs_of(law, columns)
         self.first_row = {covariate: values[:1] for covariate, values in self.x.items()}
         names = []
         for term in terms:
@@ -109,7 +113,8 @@ def with_terms(law: Law, terms: Sequence[Term], same: Collection[str]) -> Law:
     names = [term.coefficient for term in terms]
     steps = [step.varying(same, names) for step in law.steps]
     fewer = replace(law, terms=tuple(terms), steps=tuple(s for s in steps if s))
-    table, priors = dict(fewer.by_symbol), law.priors
+    table = dict(fewer.by_symbol)
+    priors = law.priors
     gone = [term for term in law.terms if term.coefficient not in table]
     if gone and "E" in priors:
         sizes = [(priors[term.slope], priors[term.local]) for term in gone]
@@ -117,3 +122,54 @@ def with_terms(law: Law, terms: Sequence[Term], same: Collection[str]) -> Law:
         table["E"] = replace(table["E"], prior=prior, prior_name=name)
     lost = [name for name in law.by_symbol if name not in table]
     return replace(fewer, by_symbol=table, left_out=(*law.left_out, *lost))
+
+
+def taking(law: Law, *kinds: type[Step]) -> Law:
+    """The law with steps of some kinds, which columns of a table call for."""
+    new = [kind.of_columns(law.columns) for kind in kinds if law.step(kind) is None]
+    return law.with_steps(*new) if new else law
+
+
+def of_role(law: Law, role: Literal["target", "source"]) -> Law:
+    """The law of losses of the domain adapted to, or of the one pre-trained on."""
+    steps = tuple(step.of_role(role) for step in law.steps)
+    return replace(law, role=role, steps=steps)
+
+
+def reads_share(law: Law) -> bool:
+    """Whether the loss depends on the share of the domain's own text, beside a discrepancy."""
+    along = [term.covariates for term in law.terms]
+    for step in law.steps:
+        along += step.covariates_of.values()
+    return any({"own", "mixed"} & {*covariates} for covariates in along)
+
+
+def with_knots(law: Law, x: Values, at: Values) -> Law:
+    """The law with knots of its random walks that cover rows of some covariates."""
+    if not law.walks:
+        return law
+    x = law.of_deviations(x)
+    reaching = []
+    for deviation in law.deviations:
+        if isinstance(deviation, Walk):
+            deviation = replace(deviation, knots=deviation.reach(x, at))
+        reaching.append(deviation)
+    return replace(law, deviations=tuple(reaching))
+
+
+def identity(law: Law) -> str:
+    """Hash of what the loss and its priors depend on, which name and title are not part of."""
+    parts = asdict(replace(law, steps=()))
+    hashed = {
+        name: parts[name] for name in ("terms", "deviations", "token_unit", "role")
+    }
+    for term, keys in zip(law.terms, hashed["terms"], strict=True):
+        own = [(row.name, row.logged) for row in keys.pop("own") and term.own]
+        if own:
+            keys["own"] = own
+    hashed["priors"] = {name: asdict(prior) for name, prior in law.priors.items()}
+    hashed["bounds"] = {name: row.bounds for name, row in law.by_symbol.items()}
+    hashed["steps"] = [repr(step) for step in law.steps]
+    if law.held:
+        hashed["held"] = dict(law.held)
+    return digest(hashed)
