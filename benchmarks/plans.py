@@ -15,7 +15,7 @@ import pandas as pd
 import bayeslaw as bl
 from bayeslaw import Posterior
 from bayeslaw.laws.steps import Departure
-from bayeslaw.tables.reading import starting
+from bayeslaw.tables.bases import starting
 from benchmarks.runner import FOLDER, SMOKE, Jobs, Tables, experiment
 from benchmarks.splits import DATA
 from benchmarks.worlds import FAMILIES, PILOTS, TRAIN, N, P, flops, purchase, world

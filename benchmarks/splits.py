@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 import bayeslaw as bl
-from bayeslaw.tables.reading import starting
+from bayeslaw.tables.bases import starting
 
 DATA = Path(__file__).parent.parent / "data"
 CHINCHILLA = ("chinchilla",)

@@ -36,7 +36,7 @@ from bayeslaw.laws.forms import of_role
 from bayeslaw.laws.steps import KAPPA, Bases, Coupling, Departure, total_tokens
 from bayeslaw.laws.symbols import ORIGIN
 from bayeslaw.laws.terms import Term
-from bayeslaw.tables.reading import starting
+from bayeslaw.tables.bases import starting
 
 PAPER = bl.paper_world()
 N, P = PAPER.limits["params"], PAPER.limits["ptpp"]

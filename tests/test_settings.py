@@ -40,6 +40,8 @@ def test_signatures_show_every_setting_with_its_default():
     short = {n: v for n, v in (DEFAULTS | SHORT_REFIT).items() if n not in alone}
     assert defaults_of(bl.study) == defaults_of(refit) == short
     assert defaults_of(bl.fit_map).items() <= DEFAULTS.items()
+    of_example = DEFAULTS | {"discrepancy": "none", "target_accept": 0.995}
+    assert defaults_of(bl.plan_example) == of_example
     assert inspect.signature(bl.fit).parameters["seed"].default == FitSettings.seed
 
 

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import Field, dataclass, fields
 from pathlib import Path
@@ -117,17 +117,25 @@ def writable(*endings: str) -> Callable[[Path | None], Path | None]:
         if path is None:
             return None
         path = Path(path)
-        obstacles = {
-            "it is a folder": path.is_dir(),
-            f"its name must end in {' or '.join(endings)}": path.suffix not in endings,
-            f"no folder {path.parent}": not path.parent.is_dir(),
-            f"no permission in {path.parent}": not os.access(path.parent, os.W_OK),
-        }
-        for obstacle in (obstacle for obstacle, true in obstacles.items() if true):
+        obstacle = _obstacle(path, endings)
+        if obstacle:
             raise FileError(f"{path}: cannot write: {obstacle}.")
         return path
 
     return check
+
+
+def _obstacle(path: Path, endings: Sequence[str]) -> str:
+    """Why a file cannot be written; empty if it can."""
+    if path.is_dir():
+        return "it is a folder"
+    if path.suffix not in endings:
+        return f"its name must end in {' or '.join(endings)}"
+    if not path.parent.is_dir():
+        return f"no folder {path.parent}"
+    if not os.access(path.parent, os.W_OK):
+        return f"no permission in {path.parent}"
+    return ""
 
 
 def positive(param: typer.CallbackParam, value: float | None) -> float | None:

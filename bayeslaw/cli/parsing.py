@@ -52,7 +52,7 @@ def covariates(text: str, option: str) -> dict[str, Any]:
     from bayeslaw.tables.validation import ALIASES, LABEL_COLUMNS, count
 
     example = "params=8.1e9 tokens=1e9,1e10"
-    values = {}
+    values: dict[str, Any] = {}
     for name, value in assignments(text, option, example).items():
         column = ALIASES.get(name, name)
         if column in values:

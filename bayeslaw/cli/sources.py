@@ -153,7 +153,7 @@ def fit_table(law: str, table: "bl.LossTable", sampling: FitSettings) -> Fitted:
 
 
 def save_frame(path: Path | None, frame: "pd.DataFrame") -> None:
-    from bayeslaw.tables.reading import write_frame
+    from bayeslaw.tables.files import write_frame
 
     if path is not None:
         write_frame(frame, path)

@@ -16,8 +16,8 @@ from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.steps import UNIQUE
 from bayeslaw.laws.symbols import SYMBOLS, Values
+from bayeslaw.tables.files import write_frame
 from bayeslaw.tables.hull import in_words
-from bayeslaw.tables.reading import write_frame
 from bayeslaw.tables.table import Rows
 from bayeslaw.tables.units import check_units
 from bayeslaw.tables.verdict import Verdict, worst

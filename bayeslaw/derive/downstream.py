@@ -21,8 +21,8 @@ from bayeslaw.common.errors import BayeslawError, TableError
 from bayeslaw.derive.derived import Derived, derived
 from bayeslaw.inference.forecast import Forecast
 from bayeslaw.tables.comparison import check_domain
+from bayeslaw.tables.files import read_frame
 from bayeslaw.tables.queries import chosen
-from bayeslaw.tables.reading import read_frame
 from bayeslaw.tables.units import in_nats
 from bayeslaw.tables.validation import COVARIATES, label_texts, row_numbers
 

@@ -28,7 +28,7 @@ from bayeslaw.inference.settings import FitKeywords, make_settings, shows_settin
 from bayeslaw.inference.specification import specify
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.tables.reading import read_frame, write_frame
+from bayeslaw.tables.files import read_frame, write_frame
 from bayeslaw.tables.table import LossTable, require_table, subset
 from bayeslaw.tables.validation import COVARIATES
 

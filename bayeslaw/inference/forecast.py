@@ -21,8 +21,8 @@ from bayeslaw.laws.steps import ANNEALED, UNIQUE
 from bayeslaw.model import effects
 from bayeslaw.tables.comparison import distinct, fitted_rows, fitted_words, labels_of
 from bayeslaw.tables.covariates import Covariate
+from bayeslaw.tables.files import write_frame
 from bayeslaw.tables.hull import in_words
-from bayeslaw.tables.reading import write_frame
 from bayeslaw.tables.table import is_synthetic
 from bayeslaw.tables.validation import COLUMNS, COVARIATES, LABEL_COLUMNS, OF_DOMAIN
 from bayeslaw.tables.verdict import Verdict, judge

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import Block, Note, Shown
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.pools import Fit
+from bayeslaw.inference.settings import FitKeywords, shows_settings
 from bayeslaw.planning.chance_constraint import Place
 from bayeslaw.planning.planned_run import are_measured, check_limits
 from bayeslaw.planning.planner import monte_carlo, plan
@@ -89,6 +90,12 @@ class WorldPlan(Plan):
         return replace(whole, title=title, blocks=[*blocks, *whole.blocks])
 
 
+# With the default target_accept, a few trajectories of the source law diverge.
+FITS: FitKeywords = {"target_accept": 0.995, "discrepancy": "none"}
+"""Settings of the fits of the example."""
+
+
+@shows_settings(**FITS)
 def plan_example(
     *,
     max_loss: float | None = None,
@@ -96,10 +103,9 @@ def plan_example(
     confidence: float = 0.9,
     losses: Literal["latent", "predictive"] = "latent",
     replay: float | Sequence[float] | Floats | None = None,
-    discrepancy: str = "none",
     seed: int = 0,
     accepts: Collection[Acceptance] = (),
-    **settings: Any,
+    **settings: Unpack[FitKeywords],
 ) -> WorldPlan:
     """Plan the paper's use case on the synthetic world that is calibrated to it.
 
@@ -117,14 +123,13 @@ def plan_example(
         Kind of the losses that the limits are on; see `bayeslaw.plan`.
     replay : float or sequence of float, optional
         Replay ratios to search; see `bayeslaw.plan`.
-    discrepancy : str
-        Of the fits; by default none, since the laws are exact in this world.
     seed : int
         Of the tables, the fits and the plan.
     accepts : set of {"unconverged", "beyond-evidence"}
         What is accepted of the fits; see `Posterior.accepted`.
     **settings
-        For `bayeslaw.fit` (by default ``target_accept=0.995``).
+        Arguments of `bayeslaw.fit`. By default there is no discrepancy, since the laws are exact in
+        this world, and the target acceptance is 0.995.
 
     Returns
     -------
@@ -144,16 +149,14 @@ def plan_example(
     are_measured(losses)
     if replay is not None:
         replay_ratios(replay)
-    # With the default target_accept, a few trajectories of the source law diverge.
-    settings = (
-        {"target_accept": 0.995} | settings | {"discrepancy": discrepancy, "seed": seed}
-    )
+    chosen: FitKeywords = {**FITS, **settings}
     fits = []
     for domain in (world.target, world.source):
         table, _ = world.table(domain, seed=seed).split(
             train, "ptpp == 279", world.anchors
         )
-        fits.append(fit(world.laws[domain], table, **settings).accepted(accepts))
+        fitted = fit(world.laws[domain], table, seed=seed, **chosen)
+        fits.append(fitted.accepted(accepts))
     asked = {**world.limits, **limits, "confidence": confidence, "replay": replay}
     target, source = fits
     return plan_in_world(world, target, source, **asked, losses=losses, seed=seed)

@@ -1,40 +1,33 @@
 """Loss tables from files and frames.
 
-A table is read (`read_frame`), its columns get the names used here (`renamed`), rows that no query
+A file is read (`tables.files`), its columns get the names used here (`renamed`), rows that no query
 asks for are left out (`asked`), and the rest is validated (`from_frame`).
 """
 
-import codecs
-import csv
-import gzip
-import io
-import json
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import is_numeric_dtype
 
 from bayeslaw.common.errors import TableError, TableWarning, argument, unknown
-from bayeslaw.common.files import atomic_write, is_hdf5, shipped
-from bayeslaw.tables.comparison import SAME_VALUE, check_role_by_losses, labels_of
+from bayeslaw.common.files import shipped
+from bayeslaw.tables.bases import starting
+from bayeslaw.tables.comparison import check_role_by_losses
+from bayeslaw.tables.files import read_frame
 from bayeslaw.tables.queries import EXPRESSION_NAMES, evaluated, parsed
-from bayeslaw.tables.table import ROLES, LossTable, Role, csv_text, rows_of
+from bayeslaw.tables.table import ROLES, LossTable, Role, rows_of
 from bayeslaw.tables.units import UNIT_WORDS, check_counts, check_losses, in_nats
 from bayeslaw.tables.validation import (
     COLUMNS,
-    LINE_COLUMN,
     STEPS,
     TRAINING,
     VALIDATION,
     canonical,
     check_positive,
-    label_texts,
     named,
     quoted,
     row_numbers,
@@ -242,200 +235,6 @@ def asked(
         lacking = rows[column].isna()
         kept |= lacking & ~unmeasured if column == "loss" else lacking
     return frame[kept.to_numpy()]
-
-
-def starting(table: LossTable, source: LossTable) -> LossTable:
-    """The table with the losses of each row's base as `start_loss` and `base_loss`.
-
-    The table has a column `base`, and rows of tokens = 0: the bases' own losses on its domain.
-    `source` is the same on the domain that the bases were pre-trained on.
-    """
-    # One file may have the losses on both domains; a column `role` tells them apart.
-    roles = labels_of(table.frame, "role")
-    own = replace(table, baselines=_of_roles(table.baselines, roles))
-    pretrained = _of_roles(source.baselines, {"source"})
-    if pretrained.empty and len(source.baselines):
-        raise TableError(
-            f"{source.name}: no row with tokens = 0 is of role 'source', of the domain that the "
-            "bases were pre-trained on; add their losses there, or drop the column 'role'."
-        )
-    source = replace(source, baselines=pretrained)
-    losses = {
-        "base_loss": _losses_of_bases(source, table),
-        "start_loss": _losses_of_bases(own, own),
-    }
-    frame, baselines = (
-        rows.assign(
-            **{name: label_texts(rows["base"]).map(own) for name, own in losses.items()}
-        )
-        for rows in (table.frame, table.baselines)
-    )
-    check_role_by_losses(frame, table.name)
-    return replace(table, frame=frame, baselines=baselines)
-
-
-def _of_roles(baselines: pd.DataFrame, roles: set[str]) -> pd.DataFrame:
-    """Baselines of some roles, and those that state none; all if no role is asked for."""
-    if "role" not in baselines or not roles:
-        return baselines
-    return baselines[baselines["role"].isna() | baselines["role"].isin(roles)]
-
-
-def _losses_of_bases(part: LossTable, table: LossTable) -> pd.Series:
-    """Losses at tokens = 0 in a part by the label of the base, one for each base of the table."""
-    if "base" not in table.frame or "base" not in part.baselines:
-        raise TableError(
-            f"{part.name}: give its rows a column 'base', and add rows with tokens = 0: the "
-            "losses of the bases before adaptation."
-        )
-    known = part.baselines.assign(base=label_texts(part.baselines["base"])).dropna(
-        subset="base"
-    )
-    for rows in [rows for rows in (table.frame, table.baselines) if "base" in rows]:
-        pairs = rows.assign(base=label_texts(rows["base"])).merge(known, on="base")
-        for column in [c for c in ("params", "ptpp") if c in rows and c in known]:
-            here = pairs[f"{column}_x"]
-            there = pairs[f"{column}_y"]
-            differ = (here - there).abs() > SAME_VALUE * np.maximum(here, there)
-            if differ.any():
-                i = int(differ.argmax())
-                raise TableError(
-                    f"{part.name}: base {pairs['base'][i]} has {column} {there[i]:g} at "
-                    f"tokens = 0, and {here[i]:g} in {table.name}; give each base a label of its "
-                    "own in both tables."
-                )
-    by_base = known.groupby("base")["loss"]
-    if (counts := by_base.nunique()).max() > 1:
-        raise TableError(
-            f"{part.name}: base {counts.idxmax()!r} has several losses at tokens = 0; keep one. "
-            "If they are of two domains, add a column 'role' (target or source), and choose rows "
-            f"of one role by {argument('where', "role == 'target'")}."
-        )
-    labels = label_texts(table.frame["base"])
-    if (without := ~labels.isin(counts.index)).any():
-        names = ", ".join(map(str, labels[without].unique()[:5]))
-        raise TableError(
-            f"{part.name}: no row with tokens = 0 for the base {names}; add its loss before "
-            "adaptation."
-        )
-    return by_base.first()
-
-
-def read_frame(path: str | Path) -> pd.DataFrame:
-    """Read a file as `read_table`, without validation; the index of CSV and JSONL are its lines."""
-    path = Path(path)
-    if not path.is_file():
-        what = "a folder, not a table" if path.is_dir() else "no such file"
-        raise TableError(f"{path}: {what}.")
-    if is_hdf5(path):
-        raise TableError(f"{path}: a saved posterior, not a table of losses.")
-    try:
-        if path.stat().st_size == 0:
-            raise pd.errors.EmptyDataError  # noqa: TRY301 -- of any kind of file
-        if path.suffix == ".parquet":
-            return pd.read_parquet(path)
-        if path.suffix == ".xlsx":
-            return pd.read_excel(path, engine="openpyxl")
-        text = _text(path)
-        if path.suffix == ".jsonl":
-            return _of_json_lines(text)
-        separator = max(",;\t", key=text.lstrip().partition("\n")[0].count)
-        lines, padded = _lines(text, separator)
-        # "NA", "None" and "nan" are labels of runs, not missing values.
-        how: dict[str, Any] = {
-            "sep": separator,
-            "keep_default_na": False,
-            "na_values": [""],
-        }
-        frame: pd.DataFrame = pd.read_csv(io.StringIO(text), **how)
-        # Whole numbers with leading zeros are labels: 001 is not 1.
-        if texts := [
-            c for c in padded.intersection(frame) if is_numeric_dtype(frame[c])
-        ]:
-            frame = pd.read_csv(
-                io.StringIO(text), **how, dtype=dict.fromkeys(texts, str)
-            )
-    except ImportError as error:
-        if path.suffix != ".xlsx":
-            raise
-        raise TableError(
-            f"{path}: Excel needs openpyxl: pip install openpyxl"
-        ) from error
-    except UnicodeDecodeError as error:
-        byte = f"byte {error.object[error.start]:#x} at {error.start}"
-        raise TableError(
-            f'{path}: not text in UTF-8 ({byte}); save it as UTF-8, in Excel as "CSV UTF-8".'
-        ) from error
-    except pd.errors.EmptyDataError as error:
-        raise TableError(
-            f"{path}: the file is empty: it has no header and no rows."
-        ) from error
-    except Exception as error:  # pandas, csv, gzip and openpyxl raise many types
-        said = (str(error).strip() or repr(error)).splitlines()[0]
-        raise TableError(f"{path}: not a readable table: {said}") from error
-    # pandas and csv disagree about the records of some broken files; then rows count from 0.
-    index = pd.Index(lines[1:], name=LINE_COLUMN, dtype=int)
-    return frame.set_axis(index, axis=0) if len(index) == len(frame) else frame
-
-
-def _of_json_lines(text: str) -> pd.DataFrame:
-    """The objects of a text, one a line; `ValueError` if a line is none."""
-    rows: dict[int, dict[str, Any]] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"line {number} is not JSON: {error}") from error
-            if not isinstance(row, dict):
-                raise ValueError(
-                    f'line {number} is not an object such as {{"params": 1e9}}.'
-                )
-            rows[number] = row
-    return pd.DataFrame([*rows.values()], pd.Index(rows, name=LINE_COLUMN, dtype=int))
-
-
-def _text(path: Path) -> str:
-    """Text of a file in UTF-8 or UTF-16, compressed by gzip or not; `ValueError` if it is none."""
-    content = path.read_bytes()
-    content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-    wide = content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    return content.decode("utf-16" if wide else "utf-8-sig")
-
-
-def _lines(text: str, separator: str) -> tuple[list[int], set[str]]:
-    """The line on which each record of a CSV text starts, and columns with leading zeros.
-
-    `ValueError` if a record is too long.
-    """
-    if text.lstrip()[:1] in ("{", "["):
-        raise ValueError("JSON, not CSV; write one object a line into a .jsonl file.")
-    records = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-    lines = []
-    line = 1
-    header: list[str] = []
-    padded: set[str] = set()
-    for record in records:
-        header = header or record
-        if len(record) > len(header):
-            raise ValueError(
-                f"line {line} has {len(record)} fields, the header {len(header)}; write numbers "
-                "without commas, and text with commas in quotes."
-            )
-        cells = zip(header, record, strict=False)
-        padded |= {
-            name for name, cell in cells if cell[:1] == "0" and cell[1:].isdigit()
-        }
-        lines += [line] if record else []  # a blank line is no record
-        line = records.line_num + 1
-    return lines, padded
-
-
-def write_frame(frame: pd.DataFrame, path: str | Path) -> None:
-    """Write a frame as Parquet if the path ends in ``.parquet``, otherwise as CSV."""
-    parquet = Path(path).suffix == ".parquet"
-    content = frame.to_parquet(index=False) if parquet else csv_text(frame)
-    atomic_write(path, content, TableError)
 
 
 def read_rows(
