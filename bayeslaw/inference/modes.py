@@ -9,7 +9,8 @@ from scipy.special import logit
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.engine.machine import assemble, run, value_and_gradient
+from bayeslaw.engine.machine import run, value_and_gradient
+from bayeslaw.engine.program import assemble
 from bayeslaw.engine.tape import FUNCTIONS as F
 from bayeslaw.engine.tape import Tape, stack
 from bayeslaw.huber.descent import AGREE, Objective, screened_starts
