@@ -23,7 +23,7 @@ import bayeslaw as bl
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
 from bayeslaw.huber.descent import Bounds, Objective, screened_starts
-from bayeslaw.laws.steps import Departure
+from bayeslaw.laws.departure import Departure
 from benchmarks.runner import Jobs, Tables, experiment
 from benchmarks.splits import POOL, shipped, synthetic
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Bools, Floats
-from bayeslaw.laws.steps import BASE_COLUMNS, Bases, log_slopes, total_tokens
+from bayeslaw.laws.departure import BASE_COLUMNS, Bases, log_slopes, total_tokens
 from bayeslaw.tables.validation import BASE_LOSSES, label_texts
 
 

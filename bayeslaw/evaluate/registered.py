@@ -38,7 +38,8 @@ from bayeslaw.inference.forecast import (
     inside,
     inside_words,
 )
-from bayeslaw.laws.steps import ANNEALED, UNIQUE, Departure
+from bayeslaw.laws.departure import Departure
+from bayeslaw.laws.steps import ANNEALED, UNIQUE
 from bayeslaw.tables.comparison import same_rows
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.table import LossTable

@@ -6,8 +6,8 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError
 from bayeslaw.huber.descent import Objective, minimum
+from bayeslaw.laws.departure import BASE_COLUMNS, Bases, log_slopes, total_tokens
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.laws.steps import BASE_COLUMNS, Bases, log_slopes, total_tokens
 from bayeslaw.tables.reading import from_frame
 from bayeslaw.tables.validation import BASE_LOSSES, label_texts, row_numbers
 

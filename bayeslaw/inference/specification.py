@@ -9,10 +9,11 @@ import pandas as pd
 from bayeslaw.common.errors import TableWarning, argument
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import FitKeywords, FitSettings, make_settings
+from bayeslaw.laws.departure import Departure
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import FLOORS
-from bayeslaw.laws.steps import Departure, Repetition
+from bayeslaw.laws.steps import Repetition
 from bayeslaw.model import effects, noise
 from bayeslaw.model.discrepancy import NoDiscrepancy, make_discrepancy
 from bayeslaw.model.spec import Spec, make_spec

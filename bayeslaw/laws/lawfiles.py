@@ -10,6 +10,7 @@ from typing import NamedTuple
 from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.common.files import Document, models_dir, named_file
 from bayeslaw.common.formatting import as_tuples
+from bayeslaw.laws.departure import Bases, Departure
 from bayeslaw.laws.forms import reads_share, taking
 from bayeslaw.laws.formula import FORMULA_FUNCTIONS
 from bayeslaw.laws.law import Law
@@ -23,7 +24,8 @@ from bayeslaw.laws.priors import (
     one_floor,
     parse_priors,
 )
-from bayeslaw.laws.steps import KAPPA, STEPS, Bases, Coupling, Departure, Step
+from bayeslaw.laws.step import Step
+from bayeslaw.laws.steps import KAPPA, STEPS, Coupling
 from bayeslaw.laws.symbols import LETTERS
 from bayeslaw.laws.terms import Term
 from bayeslaw.tables.covariates import Covariate, declared

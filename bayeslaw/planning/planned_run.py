@@ -33,7 +33,8 @@ from bayeslaw.inference.residuals import (
     too_few_sizes,
 )
 from bayeslaw.inference.variance import latent_parts, shares
-from bayeslaw.laws.steps import UNIQUE, Departure, Repetition
+from bayeslaw.laws.departure import Departure
+from bayeslaw.laws.steps import UNIQUE, Repetition
 from bayeslaw.model import effects
 from bayeslaw.tables.hull import EPOCHS, epochs, farthest, locate
 from bayeslaw.tables.table import Rows, grid, of_domains
