@@ -21,8 +21,8 @@ from bayeslaw.common.files import results
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
 from bayeslaw.design.design import law_for, with_held
 from bayeslaw.evaluate.scores import crps
+from bayeslaw.inference.bands import BAND_LEVELS
 from bayeslaw.inference.fitting import fit, fit_pool
-from bayeslaw.inference.forecast import BAND_LEVELS
 from bayeslaw.inference.pools import member_laws
 from bayeslaw.inference.settings import FitKeywords, make_settings, shows_settings
 from bayeslaw.inference.specification import specify

@@ -29,15 +29,15 @@ from bayeslaw.evaluate.scores import (
     point_scores,
     shown_scores,
 )
-from bayeslaw.inference.fitted import FittedLaw
-from bayeslaw.inference.forecast import (
+from bayeslaw.inference.bands import (
     BAND_LEVELS,
-    Forecast,
     band_columns,
     band_table,
     inside,
     inside_words,
 )
+from bayeslaw.inference.fitted import FittedLaw
+from bayeslaw.inference.forecast import Forecast
 from bayeslaw.laws.departure import Departure
 from bayeslaw.laws.steps import ANNEALED, UNIQUE
 from bayeslaw.tables.comparison import same_rows

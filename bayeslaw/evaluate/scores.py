@@ -27,8 +27,9 @@ from bayeslaw.common.shown import Block, Format, Note, Shown, Table
 from bayeslaw.design.design import law_for, with_held
 from bayeslaw.huber.descent import Bounds
 from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.inference.bands import BAND_LEVELS, ends
 from bayeslaw.inference.fitting import fit
-from bayeslaw.inference.forecast import BAND_LEVELS, Forecast, ends
+from bayeslaw.inference.forecast import Forecast
 from bayeslaw.inference.points import fit_huber
 from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
