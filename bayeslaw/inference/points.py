@@ -164,10 +164,10 @@ def fit_at(
         names = ", ".join(f"{name} = {value:g}" for name, value in at_bounds.items())
         words = f"{law.name} on {table.name}: {says.format(names)}."
         warnings.warn(words, FitWarning, stacklevel=4)
-    known = [objective.paper(point) for point in points]
+    solutions = [objective.paper(point) for point in points]
     return PointFit(
         law=law,
-        parameters=known[0],
+        parameters=solutions[0],
         at=objective.at,
         objective=float(objective.value(objective.residuals(points[:1]))[0])
         / len(table),
@@ -178,7 +178,7 @@ def fit_at(
         at_bounds=at_bounds,
         table=table,
         bounds=objective.bounds,
-        solutions=known,
+        solutions=solutions,
     )
 
 
