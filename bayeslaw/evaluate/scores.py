@@ -26,7 +26,7 @@ from bayeslaw.common.formatting import digits
 from bayeslaw.common.progress import each
 from bayeslaw.common.shown import Block, Format, Note, Shown, Table
 from bayeslaw.design.design import law_for, with_held
-from bayeslaw.huber.descent import Bounds
+from bayeslaw.huber.objective import Bounds
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.forecast import BAND_LEVELS, Forecast, ends

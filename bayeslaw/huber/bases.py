@@ -5,7 +5,8 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError
-from bayeslaw.huber.descent import Objective, minimum
+from bayeslaw.huber.descent import minimum
+from bayeslaw.huber.objective import Objective
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.steps import BASE_COLUMNS, Bases, log_slopes, total_tokens
 from bayeslaw.tables.reading import from_frame

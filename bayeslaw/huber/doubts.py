@@ -11,7 +11,8 @@ from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, TableError, TableWarning, argument
 from bayeslaw.common.formatting import count
 from bayeslaw.design.design import Design
-from bayeslaw.huber.descent import LEAST_COUPLED, Objective, minimum
+from bayeslaw.huber.descent import minimum
+from bayeslaw.huber.objective import LEAST_COUPLED, Objective
 from bayeslaw.laws.law import Law
 from bayeslaw.tables.table import LossTable, is_synthetic, subset
 from bayeslaw.tables.units import doubtful_scale
