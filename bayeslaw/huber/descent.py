@@ -10,6 +10,7 @@ valley. Without the refit a descent takes up to ten times as many steps.
 import numpy as np
 
 from bayeslaw.common.arrays import Bools, Floats
+from bayeslaw.huber.batches import times, with_added
 from bayeslaw.huber.newton import bounded_steps, floored, hessian, refit_linear
 from bayeslaw.huber.objective import Objective
 from bayeslaw.huber.starts import screened_starts
@@ -84,7 +85,8 @@ def minimum(objective: Objective) -> Floats:
     with np.errstate(over="ignore", invalid="ignore"):
         starts = screened_starts(objective, FEW_STARTS, 0)
         points, values, _ = polish_best(objective, starts, FEW_POLISHED)
-    return np.asarray(points[int(np.argmin(values))])
+    best = int(np.argmin(values))
+    return np.asarray(points[best])
 
 
 def extrapolated(
@@ -102,12 +104,15 @@ def extrapolated(
     bound = np.where(point - low <= high - point, low, high)
     before = origin - bound
     now = point - bound
-    factor = np.divide(now, before, out=np.ones_like(before), where=before * now > 0)
-    factor[:linear] = 1.0  # these are refitted
+    factor = np.ones_like(before)
+    np.divide(now, before, out=factor, where=before * now > 0)
+    # The linear parameters are refitted.
+    factor[:linear] = 1.0
     with np.errstate(over="ignore"):
         further = bound + now * factor ** LENGTHS[:, None]
     # Each exponent in turn at the bound that it moves to.
-    to_bound = np.diag(np.where(point > origin, high, low) - point)[linear:]
+    ahead = np.where(point > origin, high, low)
+    to_bound = np.diag(ahead - point)[linear:]
     point, value = _best_refitted(objective, further, point, value)
     return _best_refitted(objective, point + to_bound, point, value)
 
@@ -134,7 +139,8 @@ def solutions(objective: Objective, best: Floats, ends: Floats) -> Floats:
     """
     ends, values, _ = polish(objective, ends, END_STEPS, exact=True)
     least = objective.value(objective.residuals(best[None]))
-    same = objective.agree(np.concatenate([least, values]))[1:]
+    agree = objective.agree(np.concatenate([least, values]))
+    same = agree[1:]
     return np.concatenate([best[None], ends[same]])
 
 
@@ -159,8 +165,11 @@ def polish(
             break
         here = points[active]
         damped = damping[active]
-        moved = here + _damped_steps(objective, here, residuals[active], damped, exact)
-        trial, trial_residuals = refit_linear(objective, np.clip(moved, low, high))
+        steps_here = _damped_steps(
+            objective, here, residuals[active], damped, exact=exact
+        )
+        moved = np.clip(here + steps_here, low, high)
+        trial, trial_residuals = refit_linear(objective, moved)
         trial_values = objective.value(trial_residuals)
         gain = values[active] - trial_values
         # A step with little damping that changes nothing is at the optimum already.
@@ -181,13 +190,14 @@ def _damped_steps(
     points: Floats,
     residuals: Floats,
     damping: Floats,
+    *,
     exact: bool,
 ) -> Floats:
     """Steps of `polish` from points with these residuals, within the bounds."""
     low = objective.low
     high = objective.high
     gradient, jacobian, weights = objective.gradient(points, residuals)
-    scale = floored((jacobian**2 @ weights[..., None])[..., 0])
+    scale = floored(times(jacobian**2, weights))
     if exact:
         at_low = (points == low) & (gradient > 0)
         at_high = (points == high) & (gradient < 0)
@@ -196,6 +206,6 @@ def _damped_steps(
         # Beyond the threshold the Huber loss is linear in the residual and has no curvature.
         curved = jacobian * (weights == 1)[:, None]
         matrix = curved @ jacobian.mT
-    added = (damping[:, None] + 1e-15) * scale
-    matrix += np.eye(points.shape[1]) * added[:, None]
+    damping = damping[:, None] + 1e-15
+    matrix = with_added(matrix, damping * scale)
     return bounded_steps(matrix, gradient, low - points, high - points)

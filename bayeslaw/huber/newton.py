@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from bayeslaw.common.arrays import Bools, Floats
+from bayeslaw.huber.batches import both, diagonals, solved, times, with_added
 from bayeslaw.huber.objective import Objective
 
 JACOBIAN_STEP = 1e-6
@@ -31,26 +32,30 @@ def refit_linear(objective: Objective, points: Floats) -> tuple[Floats, Floats]:
         # No step from an amount that overflows is better: large numbers stand for infinite ones.
         matrix = (jacobian * weights) @ jacobian.mT
         matrix = np.nan_to_num(matrix, posinf=HUGE, neginf=-HUGE)
-        gradient = (jacobian @ (weights * here[:, None]).mT)[..., 0]
+        gradient = times(jacobian, weights[:, 0] * here)
         gradient = np.nan_to_num(gradient, posinf=HUGE, neginf=-HUGE)
-    scale = floored(np.diagonal(matrix, axis1=-2, axis2=-1))
-    matrix = matrix + np.eye(linear) * (1e-10 * scale)[:, None]
+    scale = floored(diagonals(matrix))
+    matrix = with_added(matrix, 1e-10 * scale)
     low = objective.low[:linear]
     high = objective.high[:linear]
     amounts = points[:, :linear]
-    amounts = amounts + bounded_steps(matrix, gradient, low - amounts, high - amounts)
+    steps = bounded_steps(matrix, gradient, low - amounts, high - amounts)
     refitted = points.copy()
-    refitted[:, :linear] = np.clip(amounts, low, high)
+    refitted[:, :linear] = np.clip(amounts + steps, low, high)
     there = objective.residuals(refitted)
-    better = (objective.value(there) < objective.value(here))[:, None]
-    return np.where(better, refitted, points), np.where(better, there, here)
+    better = objective.value(there) < objective.value(here)
+    better = better[:, None]
+    points = np.where(better, refitted, points)
+    residuals = np.where(better, there, here)
+    return points, residuals
 
 
 def floored(scale: Floats) -> Floats:
     """Scales of parameters, of which some may have no effect."""
     most = scale.max(-1, keepdims=True)
+    least = 1e-12 * most
     # Far from the data all may be so small that damping by a part of them is 0.
-    return np.where(most > LEAST_SCALE, np.maximum(scale, 1e-12 * most), 1.0)
+    return np.where(most > LEAST_SCALE, np.maximum(scale, least), 1.0)
 
 
 def hessian(
@@ -65,17 +70,21 @@ def hessian(
     size = len(objective.names)
     rows = len(objective.observed)
     step = JACOBIAN_STEP * np.minimum(1, math.sqrt(rows) / unit)
-    step = np.where(points + step > objective.high, -step, step)
+    beyond = points + step > objective.high
+    step = np.where(beyond, -step, step)
     ends = points[:, None] + step[..., None] * np.eye(size)
     ends = np.concatenate([points, ends.reshape(-1, size)])
-    gradients, _, _ = objective.gradient(ends, objective.residuals(ends))
-    here = gradients[: len(points), None]
-    there = gradients[len(points) :].reshape(*step.shape, -1)
+    residuals = objective.residuals(ends)
+    gradients, _, _ = objective.gradient(ends, residuals)
+    count = len(points)
+    here = gradients[:count, None]
+    there = gradients[count:].reshape(*step.shape, -1)
     matrix = (there - here) / step[..., None]
     unit = unit[:, None] * unit[..., None]
-    matrix = np.nan_to_num(0.5 * (matrix + matrix.mT) / unit)
+    symmetric = 0.5 * (matrix + matrix.mT)
+    matrix = np.nan_to_num(symmetric / unit)
     # Curvature along a parameter that is fixed at a bound may be negative.
-    matrix *= ~(fixed[:, None] | fixed[..., None])
+    matrix *= both(~fixed)
     eigenvalues, vectors = np.linalg.eigh(matrix)
     positive = vectors * np.abs(eigenvalues)[:, None]
     return unit * (positive @ vectors.mT)
@@ -89,15 +98,15 @@ def bounded_steps(
     An active-set method: a coordinate that would leave its bounds is fixed at the bound, and the
     others are solved for again.
     """
-    free = ~((low == 0) & (gradient > 0) | (high == 0) & (gradient < 0))
-    unit = np.eye(gradient.shape[1])
+    at_low = (low == 0) & (gradient > 0)
+    at_high = (high == 0) & (gradient < 0)
+    free = ~(at_low | at_high)
     step = np.zeros_like(gradient)
     for _ in range(ACTIVE_SETS):
-        fixed_step = np.where(free, 0, step)[..., None]
-        slope = free * (gradient + (matrix @ fixed_step)[..., 0])
-        both_free = free[:, :, None] & free[:, None, :]
-        block = matrix * both_free + unit * ~free[:, None]
-        newton = np.linalg.solve(block, -slope[..., None])[..., 0]
+        fixed_step = np.where(free, 0, step)
+        slope = free * (gradient + times(matrix, fixed_step))
+        block = with_added(matrix * both(free), ~free)
+        newton = solved(block, -slope)
         wanted = np.where(free, newton, step)
         step = np.clip(wanted, low, high)
         outside = free & (step != wanted)

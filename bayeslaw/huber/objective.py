@@ -9,6 +9,7 @@ from scipy.special import huber
 
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.design.design import Design
+from bayeslaw.huber.batches import times
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.steps import Coupling
 from bayeslaw.tables.table import LossTable
@@ -45,8 +46,9 @@ class Objective:
         design = Design(law, table)
         self.x = dict(design.x)
         self.at = design.at
-        self.log_scale = float(np.log(table.loss).mean())
-        self.observed: Floats = np.log(table.loss) - self.log_scale
+        log_loss = np.log(table.loss)
+        self.log_scale = float(log_loss.mean())
+        self.observed: Floats = log_loss - self.log_scale
         if "start" in self.x:
             self.x["start"] = self.x["start"] - self.log_scale
         self.names = ("E", *law.coefficients, *law.exponents)
@@ -63,20 +65,22 @@ class Objective:
         self.exponent_bounds: Floats = np.array(ends)[self.linear :].T
         bounded = np.isfinite(self.exponent_bounds).all(0)
         searched = CAP * np.maximum(self.typical, 1.0)
-        cap = np.concatenate(
-            [np.full(self.linear, np.inf), np.where(bounded, np.inf, searched)]
-        )
+        cap_of_amounts = np.full(self.linear, np.inf)
+        cap_of_exponents = np.where(bounded, np.inf, searched)
+        cap = np.concatenate([cap_of_amounts, cap_of_exponents])
         self.low: Floats = np.maximum(low, -cap)
         self.high: Floats = np.minimum(high, cap)
         coupling = law.step(Coupling)
         if coupling is not None:
             coupled = np.isin(self.names, [*coupling.along])
-            self.low[coupled] = np.maximum(self.low[coupled], LEAST_COUPLED)
+            least = np.where(coupled, LEAST_COUPLED, -np.inf)
+            self.low = np.maximum(self.low, least)
 
     def residuals(self, points: Floats) -> Floats:
         """``log L_hat - log L``, shape (points, rows)."""
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            loss = self.law.loss(self._named(points), self.x, self.at)
+            named = self._named(points)
+            loss = self.law.loss(named, self.x, self.at)
             residuals: Floats = np.log(loss) - self.observed
         return residuals
 
@@ -94,12 +98,14 @@ class Objective:
 
     def weights(self, residuals: Floats) -> Floats:
         """Weights that make weighted least squares of the Huber loss, shape (points, rows)."""
-        return np.minimum(1, self.delta / np.maximum(np.abs(residuals), 1e-300))
+        sizes = np.maximum(np.abs(residuals), 1e-300)
+        return np.minimum(1, self.delta / sizes)
 
     def design(self, points: Floats, names: tuple[str, ...]) -> Floats:
         """Derivatives of the loss by some parameters, shape (points, names, rows)."""
         with np.errstate(all="ignore"):
-            by = self.law.gradient(self._named(points), self.x, self.at, names)
+            named = self._named(points)
+            by = self.law.gradient(named, self.x, self.at, names)
         shape = (len(points), len(self.observed))
         derivatives = [np.broadcast_to(by[name], shape) for name in names]
         return np.stack(derivatives, axis=1)
@@ -115,8 +121,7 @@ class Objective:
         """Gradient of the objective, with the Jacobian and the weights that it is made of."""
         jacobian = self.jacobian(points, residuals)
         weights = self.weights(residuals)
-        weighted = (weights * residuals)[..., None]
-        return (jacobian @ weighted)[..., 0], jacobian, weights
+        return times(jacobian, weights * residuals), jacobian, weights
 
     def _named(self, points: Floats) -> dict[str, Floats]:
         return {name: points[:, i, None] for i, name in enumerate(self.names)}

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from bayeslaw.common.arrays import Floats
+from bayeslaw.huber.batches import both, diagonals, solved, with_added
 from bayeslaw.huber.objective import Objective
 
 EXPONENTS = (0.02, 2.0)
@@ -24,12 +25,14 @@ def screened_starts(objective: Objective, count: int, seed: int) -> Floats:
     bounds = objective.exponent_bounds
     low = objective.low[linear:]
     high = objective.high[linear:]
-    sobol = qmc.Sobol(len(low), rng=np.random.default_rng(seed))
-    exponent_of_two = math.ceil(math.log2(max(count, 2)))
-    unit = sobol.random_base2(exponent_of_two)[:count]
+    rng = np.random.default_rng(seed)
+    sobol = qmc.Sobol(len(low), rng=rng)
+    power_of_two = math.ceil(math.log2(max(count, 2)))
+    unit = sobol.random_base2(power_of_two)[:count]
     smallest, largest = EXPONENTS
     log_uniform = typical * smallest * (largest / smallest) ** unit
-    ends = np.clip([low, high], -2 * typical, 2 * typical)
+    widest = 2 * typical
+    ends = np.clip([low, high], -widest, widest)
     ends = np.where(np.isinf(bounds), ends, [low, high])
     uniform = ends[0] + unit * np.ptp(ends, axis=0)
     positive = np.isinf(bounds[1]) & (low >= 0)
@@ -50,23 +53,22 @@ def linear_fit(objective: Objective, points: Floats) -> Floats:
     measured = np.exp(objective.observed)
     design = objective.design(points, objective.names[:linear])
     amounts = points[:, None, :linear]
-    losses = (np.exp(objective.residuals(points)) * measured)[:, None]
+    losses = np.exp(objective.residuals(points)) * measured
     # What is left when the linear parameters are taken away: nothing, or the start loss.
-    constant = losses - amounts @ design
+    constant = losses[:, None] - amounts @ design
     design = design / measured
     wanted = 1 - constant / measured
     weights = np.ones_like(wanted)
     positive = (design > 0).any(axis=-1)
-    unit = np.eye(linear)
     for _ in range(2 + linear):
         weighted = design * weights
-        both_positive = positive[:, :, None] & positive[:, None, :]
-        matrix = weighted @ design.mT * both_positive
-        scale = np.diagonal(matrix, axis1=-2, axis2=-1) + ~positive
-        matrix += unit * (1e-12 * scale + ~positive)[:, None, :]
-        towards = positive * (weighted * wanted).sum(-1)
-        fitted = np.linalg.solve(matrix, towards[..., None])[..., 0]
+        matrix = weighted @ design.mT * both(positive)
+        scale = diagonals(matrix) + ~positive
+        matrix = with_added(matrix, 1e-12 * scale + ~positive)
+        towards = (weighted * wanted).sum(-1)
+        fitted = solved(matrix, positive * towards)
         positive &= fitted > 0
         fitted = np.maximum(fitted, 0)
-        weights = objective.weights(fitted[:, None] @ design - wanted)
+        errors = fitted[:, None] @ design - wanted
+        weights = objective.weights(errors)
     return fitted
