@@ -21,11 +21,8 @@ from .evaluate._backtest import (
     backtest as backtest,
     read_backtest as read_backtest,
 )
-from .evaluate.registered import (
-    Verification as Verification,
-    register as register,
-    verify as verify,
-)
+from .evaluate.registered import register as register
+from .evaluate.verification import Verification as Verification, verify as verify
 from .evaluate.scores import compare as compare, score as score
 from .huber.point_fit import PointFit as PointFit
 from .inference.fitting import fit as fit, fit_map as fit_map, fit_pool as fit_pool
