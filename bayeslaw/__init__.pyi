@@ -35,7 +35,8 @@ from .laws.law import Law as Law
 from .laws.lawfiles import load_law as load_law
 from .laws.priors import Prior as Prior
 from .planning.planner import plan as plan
-from .planning.result import Choice as Choice, Plan as Plan
+from .planning.choices import Choice as Choice
+from .planning.result import Plan as Plan
 from .reporting._report import Report as Report, report as report
 from .reporting.pages import Explorer as Explorer, explore as explore
 from .simulation.example import plan_example as plan_example
