@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.interpolate import RegularGridInterpolator
 
-from bayeslaw.checks.findings import judge_extrapolation
+from bayeslaw.checks.extrapolation import judge_extrapolation
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import Acceptance
 from bayeslaw.common.formatting import listed
