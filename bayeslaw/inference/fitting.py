@@ -80,7 +80,8 @@ def fit(
     delta : float
         Threshold of the ``huber`` likelihood, in log loss.
     seed : int
-        Same seed, same numbers on one machine, not on any.
+        The same seed gives the same numbers on the same machine. Other processors differ in the
+        last digits.
     discrepancy : {"auto", "none", "walk", "curvature", "adaptation", "from_base"}
         How the true loss may deviate from the law. A `Discrepancy` can be given, too.
         ``"auto"`` is walking exponents for laws in N and D alone, ``"from_base"`` for those that
@@ -91,10 +92,10 @@ def fit(
         Random effects on log loss: ``"auto"``, ``"none"``, or levels such as ``"size,base,run"``.
         ``"auto"`` gives one to each `run` and each `base`, where the
         table has these columns and their labels repeat, and with a discrepancy to each model size
-        if most sizes have several rows. Where each run or base has values of its own of covariates
-        that the law reads, such as one run for each size, and from fewer than four sizes, effects
-        are not fitted: forecasts of new runs, bases or sizes draw theirs from the prior. Any other
-        column of labels may be named.
+        if most sizes have several rows. Effects are not fitted where each run or base has values of
+        its own of covariates that the law reads, such as one run for each size, and not for fewer
+        than four sizes. Forecasts of new runs, bases or sizes then draw their effects from the
+        prior. Any other column of labels may be named.
     errors : {"independent", "run", "auto"}
         Whether measured losses deviate from the law independently, or with a correlation within a
         `run` that falls with the distance in log tokens. ``"auto"`` is ``"run"`` where runs have

@@ -188,7 +188,7 @@ class Pool(Showing, BaseFit):
     def by_member(
         self, draws: Ints | None = None
     ) -> Iterator[tuple[Posterior, Ints, Ints]]:
-        """Members, with the draws of theirs that some draws of the pool are, and their places."""
+        """Yield each member, its draws among those chosen, and where they stand among them."""
         fits, owner, draw = self._layout
         wanted = np.arange(self.count) if draws is None else draws
         for k, fit in enumerate(fits):
