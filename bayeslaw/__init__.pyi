@@ -39,6 +39,7 @@ from .laws.lawfiles import load_law as load_law
 from .laws.priors import Prior as Prior
 from .planning.planner import plan as plan
 from .planning.result import Choice as Choice, Plan as Plan
+from .reporting._forecast import TableForecast as TableForecast, forecast as forecast
 from .reporting._report import Report as Report, report as report
 from .reporting.pages import Explorer as Explorer, explore as explore
 from .simulation.example import plan_example as plan_example

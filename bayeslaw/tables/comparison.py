@@ -279,6 +279,19 @@ def check_same_rows(
             )
 
 
+def runs_of(frame: pd.DataFrame) -> pd.Series:
+    """Which run each row is of, as a number; a label of runs of several models is several runs."""
+    if "run" not in frame:
+        return pd.Series(np.arange(len(frame)), frame.index)
+    labels = label_texts(frame["run"])
+    alone = pd.Series(np.where(labels.isna(), np.arange(len(frame)), -1), frame.index)
+    columns = [
+        c for c in ("params", "ptpp", "replay", "unique_tokens", "base") if c in frame
+    ]
+    keys = [labels.fillna(""), alone, *(frame[c] for c in columns)]
+    return frame.groupby(keys, dropna=False, sort=False).ngroup()
+
+
 def completed(frames: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
     """The frames, each with all columns of `ABSENT` that any of them has."""
     used = {}
