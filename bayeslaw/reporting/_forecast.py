@@ -25,6 +25,7 @@ from bayeslaw.inference.settings import FitKeywords, check_names, shows_settings
 from bayeslaw.laws.law import Law
 from bayeslaw.reporting.pages import picture
 from bayeslaw.tables.assignments import covariates
+from bayeslaw.tables.comparison import require_one_domain
 from bayeslaw.tables.guessing import Losses, guess_table
 from bayeslaw.tables.table import LossTable, Role, Rows, grid, rows_of
 from bayeslaw.tables.validation import BASE_LOSSES, COVARIATES
@@ -192,6 +193,7 @@ def forecast(
     else:
         guessed = guess_table(losses, **reading)
         table = guessed.table
+        require_one_domain(table.frame, table.name)
         chosen, why = (law, "as given") if law is not None else guess_law(table)
         laws = laws_of(chosen, table)
         _refuse_unread(rows, table, laws)

@@ -8,7 +8,7 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from bayeslaw.common.arrays import Bools, Floats
-from bayeslaw.common.errors import TableError
+from bayeslaw.common.errors import TableError, argument
 from bayeslaw.tables.units import check_units
 from bayeslaw.tables.validation import (
     BASE_LOSSES,
@@ -90,6 +90,16 @@ def check_domain(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
                 f"{name}: rows of {column} {', '.join(sorted(others))}, but the law was fitted to "
                 f"{', '.join(sorted(known))}; choose rows of that {column}{drop}."
             )
+
+
+def require_one_domain(frame: pd.DataFrame, name: str) -> None:
+    """Refuse losses of several domains, of which a law is fitted to one."""
+    domains = distinct(frame, "domain")
+    if len(domains) > 1:
+        raise TableError(
+            f"{name}: several domains ({', '.join(map(str, domains))}); fit one, such as "
+            f"{argument('where', f'domain == {domains[0]!r}')}."
+        )
 
 
 def labels_of(frame: pd.DataFrame, column: str) -> set[str]:

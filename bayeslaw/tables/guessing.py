@@ -17,14 +17,10 @@ from bayeslaw.tables.annealing import ends_of_runs, finished_runs
 from bayeslaw.tables.bases import starting
 from bayeslaw.tables.column_names import (
     STEPS,
-    TRAINING,
-    likely_names,
-    quoted,
-    scaled,
 )
-from bayeslaw.tables.domains import as_rows, domains_of_columns
+from bayeslaw.tables.domains import as_rows
 from bayeslaw.tables.files import read_frame
-from bayeslaw.tables.queries import parsed
+from bayeslaw.tables.guessed_columns import Export, guess_columns, names_in
 from bayeslaw.tables.reading import (
     asked,
     doubts_of_names,
@@ -38,16 +34,15 @@ from bayeslaw.tables.units import (
     level_of_losses,
     unit_of_name,
 )
-from bayeslaw.tables.validation import KNOWN, missing_columns, named, without_number
+from bayeslaw.tables.validation import (
+    KNOWN,
+    LABEL_COLUMNS,
+    named,
+    without_number,
+)
 
 type Losses = LossTable | pd.DataFrame | str | Path
 """Measured losses, as a user has them: a table, a frame, or the path of a file."""
-RUN_NAMES = ("run_name", "run name", "run.name", "run_id", "run id", "name")
-"""Names, in lower case, of a column that labels runs; the first that is there is taken."""
-EXPORTED = ("state", "_step", "step")
-"""Columns, in lower case, of exports of logs; elsewhere a `name` may be that of a family."""
-NOT_FLOPS = ("per", "util", "mfu", "hour", "/s", "sec")
-"""Parts of names that only look like those of training FLOPs."""
 LIKE_BITS = (1.3, 1.6)
 """Ratio of losses to Chinchilla's law at which they may be bits per token, 1.44 times the nats."""
 
@@ -119,16 +114,6 @@ def guess_table(
     return replace(first, table=first.table.query(where))
 
 
-@dataclass
-class _Export:
-    """The frame of a file or of a user, and what has been said of it so far."""
-
-    frame: pd.DataFrame
-    name: str
-    words: list[str] = field(default_factory=list)
-    assumed: list[str] = field(default_factory=list)
-
-
 @dataclass(frozen=True)
 class _Given:
     """What the user says of an export, which is not guessed."""
@@ -138,21 +123,44 @@ class _Given:
     bytes_per_token: float | None
 
 
-def _frame_of(losses: object, name: str) -> _Export:
-    if isinstance(losses, pd.DataFrame):
+def _frame_of(losses: object, name: str) -> Export:
+    if isinstance(losses, str | Path):
+        frame = read_frame(losses)
+        name = str(losses)
+    elif isinstance(losses, pd.DataFrame):
         # Histories that were concatenated have the labels of each.
         unique = losses.index.is_unique
-        return _Export(losses if unique else losses.reset_index(drop=True), name)
-    if isinstance(losses, str | Path):
-        return _Export(read_frame(losses), str(losses))
-    kind = type(losses).__name__
-    raise TableError(
-        f"the losses are a {kind}: give a LossTable, a pandas data frame or a path."
-    )
+        frame = losses if unique else losses.reset_index(drop=True)
+        frame = frame.set_axis(frame.columns.astype(str), axis=1)
+    else:
+        kind = type(losses).__name__
+        raise TableError(
+            f"the losses are a {kind}: give a LossTable, a pandas data frame or a path."
+        )
+    twice = frame.columns[frame.columns.duplicated()]
+    if len(twice):
+        raise TableError(f"{name}: column {twice[0]!r} is there twice; keep one.")
+    return Export(_with_numbers(frame), name)
+
+
+def _with_numbers(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with numbers where texts are numbers and words for none, such as NaN in CSV."""
+    labels = [c for c, meaning in named(frame).items() if meaning in LABEL_COLUMNS]
+    texts = frame.select_dtypes(["object", "string"])
+    numbers = {}
+    for column in texts.columns.drop(labels, errors="ignore"):
+        values = frame[column]
+        missing = without_number(values)
+        if not (missing & values.notna()).any():
+            continue
+        read = pd.to_numeric(values.mask(missing), errors="coerce")
+        if read.notna().equals(~missing) and not missing.all():
+            numbers[str(column)] = read
+    return frame.assign(**numbers)
 
 
 def _guess(
-    export: _Export,
+    export: Export,
     given: _Given,
     *,
     where: str | None = None,
@@ -162,7 +170,7 @@ def _guess(
     _refuse_logs(export)
     finished = finished_runs(export.frame, name, export.words)
     export.frame = export.frame.loc[finished.index]
-    columns, domains = _guess_columns(export, given.columns)
+    columns, domains = guess_columns(export, given.columns)
     unit = given.unit
     if unit is None:
         loss = columns.get("loss", "loss").strip("`")
@@ -198,7 +206,7 @@ def _guess(
 def _unread(
     frame: pd.DataFrame, columns: Mapping[str, str], domains: Mapping[str, str]
 ) -> tuple[str, ...]:
-    used = {*_names_in(columns), *domains.values()}
+    used = {*names_in(columns), *domains.values()}
     unread = []
     for column, meaning in named(frame).items():
         other = meaning not in KNOWN and column not in used
@@ -207,7 +215,7 @@ def _unread(
     return tuple(unread)
 
 
-def _refuse_logs(export: _Export) -> None:
+def _refuse_logs(export: Export) -> None:
     """Refuse logs that have no row of a loss with its size, for which there are readers."""
     columns = [str(column) for column in export.frame]
     if [column.lower() for column in columns] == ["wall time", "step", "value"]:
@@ -221,160 +229,11 @@ def _refuse_logs(export: _Export) -> None:
         )
 
 
-# -- columns --------------------------------------------------------------------------------------
-
-
-def _guess_columns(
-    export: _Export, given: Mapping[str, str]
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Expressions of columns, and columns of losses by their domains if there are several."""
-    frame = export.frame
-    here = named(frame)
-    used = _names_in(given)
-    unused: dict[str, str] = {}
-    for column, meaning in here.items():
-        if meaning not in KNOWN and column not in used:
-            unused[str(column).lower()] = str(column)
-    known = {*here.values(), *given}
-    columns = dict(given)
-    for count in ("params", "tokens"):
-        if count not in known:
-            _guess_count(export, count, unused, columns)
-    params = columns.get("params") or "params"
-    if "tokens" not in known and "tokens" not in columns:
-        _guess_tokens_of_flops(unused, columns, params)
-    if "ptpp" not in known:
-        _guess_ptpp(export, unused, columns, params)
-    if "replay" not in known:
-        _guess_replay(unused, columns)
-    if "run" not in known:
-        _guess_run(unused, columns)
-    domains: dict[str, str] = {}
-    if "loss" not in given:
-        domains = _guess_loss(export, "loss" in known, unused, columns)
-    _require(export, columns, domains)
-    guesses = [f"{c} = {text}" for c, text in columns.items() if c not in given]
-    if guesses:
-        export.words.insert(0, f"Columns are read as {', '.join(guesses)}.")
-    return columns, domains
-
-
-def _names_in(given: Mapping[str, str]) -> set[str]:
-    """Columns of the file that expressions name, as far as these can be read."""
-    names: set[str] = set()
-    for text in given.values():
-        names.add(text)
-        try:
-            names.update(parsed(text)[1].values())
-        except SyntaxError:  # `renamed` says what is wrong
-            continue
-    return names
-
-
-def _guess_count(
-    export: _Export, count: str, unused: dict[str, str], columns: dict[str, str]
-) -> None:
-    """Guess sizes or tokens, in the unit that the name of the column says."""
-    near = likely_names(count, unused)
-    if not near:
-        return
-    if len(near) > 1:
-        one = scaled(near[0], export.frame[near[0]])
-        listed = ", ".join(near)
-        raise TableError(
-            f"{export.name}: each of {listed} may be {count!r}; say which, such as "
-            f"{argument('columns', {count: one})}."
-        )
-    columns[count] = scaled(near[0], export.frame[near[0]])
-    del unused[near[0].lower()]
-
-
-def _guess_tokens_of_flops(
-    unused: dict[str, str], columns: dict[str, str], params: str
-) -> None:
-    """Tokens from training FLOPs, 6 N D."""
-    flops = []
-    for lower, theirs in unused.items():
-        if "flop" in lower and not any(part in lower for part in NOT_FLOPS):
-            flops.append(theirs)
-    if len(flops) == 1:
-        columns["tokens"] = f"{quoted(flops[0])} / 6 / {_factor(params)}"
-
-
-def _guess_ptpp(
-    export: _Export, unused: dict[str, str], columns: dict[str, str], params: str
-) -> None:
-    """Pre-training tokens per parameter, if it is there under another name, or can be computed."""
-    near = likely_names("ptpp", unused)
-    if len(near) == 1:
-        columns["ptpp"] = quoted(near[0])
-        return
-    before = likely_names("pretraining", unused)
-    if len(before) == 1:
-        tokens = scaled(before[0], export.frame[before[0]])
-        columns["ptpp"] = f"{tokens} / {_factor(params)}"
-
-
-def _factor(params: str) -> str:
-    return f"({params})" if "*" in params else params
-
-
-def _guess_replay(unused: dict[str, str], columns: dict[str, str]) -> None:
-    near = likely_names("replay", unused)
-    if len(near) == 1:
-        percent = "pct" in near[0].lower() or "percent" in near[0].lower()
-        columns["replay"] = quoted(near[0]) + (" / 100" if percent else "")
-
-
-def _guess_run(unused: dict[str, str], columns: dict[str, str]) -> None:
-    """The label of runs; a `name` is one in an export of logs alone."""
-    exported = not unused.keys().isdisjoint(EXPORTED)
-    for lower in RUN_NAMES:
-        if lower in unused and (exported or lower != "name"):
-            columns["run"] = quoted(unused[lower])
-            return
-
-
-def _guess_loss(
-    export: _Export, known: bool, unused: dict[str, str], columns: dict[str, str]
-) -> dict[str, str]:
-    """Guess the column of losses; of several, return each by its domain."""
-    candidates = dict(unused)
-    if known:
-        candidates["loss"] = "loss"
-    near = likely_names("loss", candidates)
-    if not near or "loss" in near:
-        return {}
-    others = []
-    for theirs in candidates.values():
-        if "loss" in theirs.lower() and theirs not in near:
-            others.append(theirs)
-    if others and not TRAINING.search(near[0]):
-        export.words.append(f"Validation losses are taken, not {', '.join(others)}.")
-    if len(near) == 1:
-        columns["loss"] = quoted(near[0])
-        return {}
-    return domains_of_columns(near, export.name, export.words)
-
-
-def _require(
-    export: _Export, columns: Mapping[str, str], domains: Mapping[str, str]
-) -> None:
-    """Refuse an export without a column that every table has, and say what to write."""
-    here = {*named(export.frame).values(), *columns}
-    if domains:
-        here.add("loss")
-    lacking = [c for c in ("params", "tokens", "loss") if c not in here]
-    if lacking:
-        words = missing_columns(export.frame, lacking)
-        raise TableError(f"{export.name}: {words}")
-
-
 # -- rows -----------------------------------------------------------------------------------------
 
 
 def _with_losses_and_ends(
-    export: _Export, frame: pd.DataFrame, finished: pd.Series
+    export: Export, frame: pd.DataFrame, finished: pd.Series
 ) -> pd.DataFrame:
     """The rows that have a loss, with a column `annealed` where it can be told."""
     losses = pd.to_numeric(frame["loss"], errors="coerce")
@@ -401,7 +260,7 @@ def _with_losses_and_ends(
 
 
 def _refuse_doubtful(
-    export: _Export,
+    export: Export,
     table: LossTable,
     columns: Mapping[str, str],
     guessed: Mapping[str, str],
@@ -416,7 +275,7 @@ def _refuse_doubtful(
         )
 
 
-def _assume_nats(export: _Export, table: LossTable) -> None:
+def _assume_nats(export: Export, table: LossTable) -> None:
     """Say which unit losses are taken to be in, and doubt it where they may be bits per token."""
     level = level_of_losses(table.frame)
     words = (
