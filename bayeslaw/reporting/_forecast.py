@@ -83,7 +83,10 @@ class TableForecast(Showing):
         """
         state = self.fit.convergence
         blocks: list[Block] = [list(self.guesses), ""]
-        blocks.append(str(state) if state.enough else state.note)
+        if state.enough:
+            blocks.append(str(state))
+        elif not self._usable:  # the forecast says it otherwise
+            blocks.append(state.note)
         document = {"guesses": list(self.guesses), "law": self.fit.name}
         shown = Shown("How it was read and fitted", blocks, document, ("overview",))
         if self._usable:
@@ -313,4 +316,4 @@ def _unread_words(unread: Sequence[str], laws: Sequence[Law]) -> list[str]:
         return []
     more = len(others) - NAMED
     names = others[:NAMED] + ([f"{more} more"] if more > 0 else [])
-    return [f"No law reads {listed(names)}, which vary."]
+    return [f"Columns that vary and are not read: {listed(names)}."]
