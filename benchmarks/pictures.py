@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 import bayeslaw as bl
 from bayeslaw.design.design import Design
 from bayeslaw.inference.pools import POOLS
-from bayeslaw.laws.steps import Departure
+from bayeslaw.laws.departure import Departure
 from bayeslaw.plots.style import COLOURS, INK, style
 from benchmarks.held_out import by_distance
 from benchmarks.measured import DESIGNS

@@ -85,8 +85,10 @@ class Asked:
         fixed = self.fixed(fit.law)
         derived = {"floor": ask.floor(fit)}
         if self.flops:
-            asked = {"span": self.span, "drift": self.drift, **fixed}
-            derived["compute_optimal"] = ask.compute_optimal(fit, self.flops, **asked)
+            settings = {"span": self.span, "drift": self.drift, **fixed}
+            derived["compute_optimal"] = ask.compute_optimal(
+                fit, self.flops, **settings
+            )
         if other is not None:
             multiplier = ask.compute_multiplier(
                 fit, other, self.loss, search=fixed["search"]

@@ -15,8 +15,8 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError
 from bayeslaw.design.bases import of_bases
 from bayeslaw.laws import forms
+from bayeslaw.laws.departure import Departure
 from bayeslaw.laws.law import Law, shares
-from bayeslaw.laws.steps import Departure
 from bayeslaw.laws.symbols import column_of
 from bayeslaw.tables.comparison import require_one_domain
 from bayeslaw.tables.table import Rows, rows_of

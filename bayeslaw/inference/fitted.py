@@ -16,8 +16,8 @@ from bayeslaw.design.bases import drawn_bases, unknown_bases
 from bayeslaw.design.design import Design
 from bayeslaw.design.fits import BaseFit
 from bayeslaw.inference.convergence import Convergence
+from bayeslaw.laws.departure import Departure
 from bayeslaw.laws.law import Law
-from bayeslaw.laws.steps import Departure
 from bayeslaw.model import effects
 from bayeslaw.model.spec import Spec
 from bayeslaw.tables.table import LossTable, Rows

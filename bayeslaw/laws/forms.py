@@ -13,7 +13,7 @@ from bayeslaw.common.files import digest
 from bayeslaw.laws.deviations import Walk
 from bayeslaw.laws.law import Law, logs_of
 from bayeslaw.laws.priors import floor_with
-from bayeslaw.laws.steps import Columns, Step
+from bayeslaw.laws.step import Columns, Step
 from bayeslaw.laws.symbols import ORIGIN, Values, column_of
 from bayeslaw.laws.terms import Term
 

@@ -17,11 +17,12 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import AUTO
 from bayeslaw.common.errors import LawError, argument
 from bayeslaw.common.formatting import kind_of
+from bayeslaw.laws.departure import Departure
 from bayeslaw.laws.deviations import CORE, START, WHOLE, Deviation, Polynomial, Walk
 from bayeslaw.laws.forms import with_knots
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.steps import KAPPA, Coupling, Departure
+from bayeslaw.laws.steps import KAPPA, Coupling
 from bayeslaw.laws.symbols import SYMBOLS, Values, column_of, symbol_of
 
 

@@ -25,7 +25,8 @@ from bayeslaw.common.shown import (
 )
 from bayeslaw.evaluate._backtest import Backtest
 from bayeslaw.evaluate.scores import scored, shown_comparison, shown_scores
-from bayeslaw.inference.forecast import BAND_LEVELS, Forecast
+from bayeslaw.inference.bands import BAND_LEVELS
+from bayeslaw.inference.forecast import Forecast
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import effects

@@ -59,15 +59,17 @@ def check_like_fitted(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> No
     """
     rows = rows if "tokens" in rows else rows.assign(tokens=np.finfo(float).max)
     for column in rows.columns.intersection(list(UNLEARNED)):
-        known = distinct(fitted, column)
-        if len(known) > 1 or (column == "unique_tokens" and column in fitted):
+        fitted_values = distinct(fitted, column)
+        if len(fitted_values) > 1 or (column == "unique_tokens" and column in fitted):
             continue
-        one = rows.assign(**{column: known[0] if len(known) else ABSENT[column]})
+        one = rows.assign(
+            **{column: fitted_values[0] if len(fitted_values) else ABSENT[column]}
+        )
         other = rows.loc[~agree(rows, one, column), column]
         if len(other):
             to = (
-                f"{column} {float(known[0]):g} alone"
-                if len(known)
+                f"{column} {float(fitted_values[0]):g} alone"
+                if len(fitted_values)
                 else f"rows without {column}"
             )
             raise TableError(
@@ -294,11 +296,12 @@ def runs_of(frame: pd.DataFrame) -> pd.Series:
     if "run" not in frame:
         return pd.Series(np.arange(len(frame)), frame.index)
     labels = label_texts(frame["run"])
-    alone = pd.Series(np.where(labels.isna(), np.arange(len(frame)), -1), frame.index)
-    columns = [
-        c for c in ("params", "ptpp", "replay", "unique_tokens", "base") if c in frame
-    ]
-    keys = [labels.fillna(""), alone, *(frame[c] for c in columns)]
+    # Each row without a label is a run of its own.
+    unlabelled = np.where(labels.isna(), np.arange(len(frame)), -1)
+    keys = [labels.fillna(""), pd.Series(unlabelled, frame.index)]
+    for column in ("params", "ptpp", "replay", "unique_tokens", "base"):
+        if column in frame:
+            keys.append(frame[column])
     return frame.groupby(keys, dropna=False, sort=False).ngroup()
 
 

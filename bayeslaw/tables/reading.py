@@ -142,11 +142,13 @@ def doubts_of_names(frame: pd.DataFrame, columns: Mapping[str, str]) -> list[str
             f"tokens of a step, such as {per_step}."
         )
     if loss in frame and TRAINING.search(loss) and not VALIDATION.search(loss):
-        others = [
+        of_validation = [
             c for c in map(str, frame) if "loss" in c.lower() and VALIDATION.search(c)
         ]
         there = (
-            f"{others[0]!r} is there too" if others else "fit those of a validation set"
+            f"{of_validation[0]!r} is there too"
+            if of_validation
+            else "fit those of a validation set"
         )
         said.append(f"the column {loss!r} has training losses by its name; {there}.")
     return said

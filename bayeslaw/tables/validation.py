@@ -215,8 +215,8 @@ def named(frame: pd.DataFrame) -> dict[Hashable, str]:
     for column in frame.columns:
         text = str(column)
         plain = text.strip().lower()
-        known = plain if plain in KNOWN and plain not in here else text
-        names[column] = ALIASES.get(text.strip(), known)
+        name = plain if plain in KNOWN and plain not in here else text
+        names[column] = ALIASES.get(text.strip(), name)
     return names
 
 
