@@ -37,10 +37,17 @@ from .laws.priors import Prior as Prior
 from .planning.planner import plan as plan
 from .planning.choices import Choice as Choice
 from .planning.result import Plan as Plan
+from .reporting._forecast import TableForecast as TableForecast, forecast as forecast
 from .reporting._report import Report as Report, report as report
 from .reporting.pages import Explorer as Explorer, explore as explore
 from .simulation.example import plan_example as plan_example
 from .simulation.worlds import paper_world as paper_world, simulate as simulate
+from .tables.exports import (
+    read_domains as read_domains,
+    read_tensorboard as read_tensorboard,
+    read_trainer as read_trainer,
+    read_wandb as read_wandb,
+)
 from .tables.hull import locate as locate
 from .tables.reading import (
     example_table as example_table,

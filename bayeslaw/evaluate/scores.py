@@ -43,6 +43,7 @@ from bayeslaw.tables.comparison import (
     fitted_rows,
     fitted_words,
 )
+from bayeslaw.tables.guessing import Losses, table_of
 from bayeslaw.tables.table import LossTable, require_table, subset
 from bayeslaw.tables.validation import label_texts
 
@@ -218,9 +219,9 @@ def crps(samples: Floats, truth: Floats) -> Floats:
 
 @shows_settings()
 def compare(
-    table: LossTable,
+    table: Losses,
     *,
-    source: LossTable | None = None,
+    source: Losses | None = None,
     train: str | None = None,
     test: str | None = None,
     anchors: str | None = None,
@@ -237,9 +238,10 @@ def compare(
 
     Parameters
     ----------
-    table : LossTable
-        Of the target domain, or of several domains.
-    source : LossTable, optional
+    table : LossTable, DataFrame or path
+        Of the target domain, or of several domains. What a frame or a file does not say is guessed
+        as by `forecast`, and a warning says so.
+    source : LossTable, DataFrame or path, optional
         Of the source domain.
     train, test, anchors : str, optional
         Pandas queries; see `LossTable.split`. Anchors are added to the training rows and not
@@ -289,8 +291,10 @@ def compare(
             f"method='huber' does not use {unused[0]}; drop it or use method='nuts'."
         )
     delta = settings.get("delta", DELTA)
+    table = table_of(table)
     parts = _domains(table, "target")
     if source is not None:
+        source = table_of(source)
         parts += _domains(source, "source")
     names = [name for name, _ in parts]
     if len(set(names)) < len(names):
@@ -434,7 +438,6 @@ def note(fit: PointFit, rows: LossTable) -> str:
 
 def _domains(table: LossTable, otherwise: str) -> list[tuple[str, LossTable]]:
     """The rows of each domain, by name; `otherwise` names rows without one."""
-    require_table(table)
     if "domain" not in table.frame:
         return [(otherwise, table)]
     domains = label_texts(table.frame["domain"]).fillna(otherwise)

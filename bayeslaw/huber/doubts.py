@@ -14,6 +14,7 @@ from bayeslaw.design.design import Design
 from bayeslaw.huber.descent import minimum
 from bayeslaw.huber.objective import LEAST_COUPLED, Objective
 from bayeslaw.laws.law import Law
+from bayeslaw.tables.comparison import runs_of
 from bayeslaw.tables.table import LossTable, is_synthetic, subset
 from bayeslaw.tables.units import doubtful_scale
 from bayeslaw.tables.validation import OF_DOMAIN, label_texts
@@ -123,7 +124,7 @@ def _of_columns(law: Law, table: LossTable, skewed: bool) -> list[str]:
 
 def _few_runs(table: LossTable) -> list[str]:
     """What a fit to few runs is worth, in words: what was measured for docs/howto/runs.md."""
-    runs = _runs(table.frame).nunique()
+    runs = runs_of(table.frame).nunique()
     if runs >= FEWEST_RUNS:
         return []
     few = f"{runs} runs are few" if runs > 1 else f"{runs} run is few"
@@ -144,7 +145,7 @@ def _unmarked_checkpoints(table: LossTable) -> list[str]:
     frame = table.frame
     if "run" not in frame or "annealed" in frame or is_synthetic(table):
         return []
-    tokens = frame["tokens"].groupby(_runs(frame))
+    tokens = frame["tokens"].groupby(runs_of(frame))
     several = tokens.nunique()
     runs = int((several > 1).sum())
     if not runs:
@@ -181,20 +182,6 @@ def _several_rates(law: Law, table: LossTable) -> list[str]:
         f"{law.name} does not read it, so they are fitted as repeats of one run. Keep the best "
         f"run of each setting, in pandas {best}, or give {argument('likelihood', 'skewed')}."
     ]
-
-
-def _runs(frame: pd.DataFrame) -> pd.Series:
-    """Which run each row is of, as a number; a label of runs of several models is several runs."""
-    if "run" not in frame:
-        return pd.Series(np.arange(len(frame)), frame.index)
-    labels = label_texts(frame["run"])
-    # Each row without a label is a run of its own.
-    unlabelled = np.where(labels.isna(), np.arange(len(frame)), -1)
-    keys = [labels.fillna(""), pd.Series(unlabelled, frame.index)]
-    for column in ("params", "ptpp", "replay", "unique_tokens", "base"):
-        if column in frame:
-            keys.append(frame[column])
-    return frame.groupby(keys, dropna=False, sort=False).ngroup()
 
 
 def _standardised(

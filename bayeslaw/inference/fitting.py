@@ -40,6 +40,7 @@ from bayeslaw.model.noise import Huber, Likelihood
 from bayeslaw.model.spec import Spec, make_spec
 from bayeslaw.model.training import Data, for_table, make_data
 from bayeslaw.tables.comparison import check_domain, completed, labels_of
+from bayeslaw.tables.guessing import Losses, table_of
 from bayeslaw.tables.table import LossTable
 
 SHORT_REFIT: FitKeywords = {
@@ -56,7 +57,7 @@ SHORT_REFIT: FitKeywords = {
 @shows_settings()
 def fit(
     law: str | Path | Law,
-    table: LossTable,
+    table: Losses,
     *,
     seed: int = 0,
     **settings: Unpack[FitKeywords],
@@ -67,8 +68,9 @@ def fit(
     ----------
     law : str, path or Law
         Name of a shipped law, such as ``"form3"`` or ``"chinchilla"``, or path of a TOML file.
-    table : LossTable
-        Training rows.
+    table : LossTable, DataFrame or path
+        Training rows. Of a frame or a file with other names, columns, units and annealing are
+        guessed as by `forecast`, and a warning says what was guessed.
     likelihood : {"studentt", "skewed", "normal", "huber"} or Likelihood
         Noise on log loss. ``"skewed"`` is for tables of which some runs are badly tuned: the law
         is that of well-tuned runs.
@@ -137,9 +139,9 @@ def fit(
     Warns
     -----
     TableWarning
-        Before sampling, if rows lie far from a Huber fit of the law, with the query that leaves
-        them out, or if columns seem to be in other units or swapped; and of effects that are named
-        and coincide with a covariate.
+        If something was guessed. Before sampling, if rows lie far from a Huber fit of the law, with
+        the query that leaves them out, or if columns seem to be in other units or swapped; and of
+        effects that are named and coincide with a covariate.
     FitWarning
         If the fit has not converged and a retry would take, or took, too long, or if random effects
         explain what the law should explain.
@@ -155,7 +157,9 @@ def fit(
             f"{law!r} is several laws; their pool is bayeslaw.fit_pool(laws, table)."
         )
     chosen = make_settings(settings, seed)
-    return _examined({"": specify(load_law(law), table, chosen)}, table, chosen)[""]
+    loaded = load_law(law)
+    table = table_of(table)
+    return _examined({"": specify(loaded, table, chosen)}, table, chosen)[""]
 
 
 def fit_map(
@@ -214,7 +218,7 @@ def fit_map(
 @shows_settings("priors")
 def fit_pool(
     laws: str | Sequence[str | Path | Law],
-    table: LossTable,
+    table: Losses,
     *,
     seed: int = 0,
     **settings: Unpack[FitKeywords],
@@ -259,6 +263,7 @@ def fit_pool(
     names = [law.name for law in loaded]
     if len({*names}) < len(names):
         raise LawError(f"pool {name}: a law is in it twice: {', '.join(names)}.")
+    table = table_of(table)
     specs = {law.name: specify(law, table, chosen) for law in loaded}
     return Pool(_examined(specs, table, chosen), name=name)
 

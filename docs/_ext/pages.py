@@ -30,10 +30,12 @@ WIDE = {"COLUMNS": "88", "TERM": "dumb"}
 """Variables of the environment for what commands print."""
 
 API = {
-    "Tables": "read_table from_frame example_table grid locate LossTable",
+    "Tables": "read_table from_frame read_domains read_wandb read_tensorboard read_trainer"
+    " example_table grid locate LossTable",
     "Laws and priors": "load_law Law Prior",
     "Fits": "fit fit_pool fit_map pymc_model Posterior Pool load fit_huber PointFit",
-    "Forecasts and scores": "Forecast score compare register verify Verification",
+    "Forecasts and scores": "forecast TableForecast Forecast score compare register verify"
+    " Verification",
     "Checks and cross-validation": "check Check backtest read_backtest Backtest",
     "Derived numbers": "derive.compute_optimal derive.flops_to_reach derive.compute_multiplier"
     " derive.local_exponents derive.floor derive.accuracy"
