@@ -150,16 +150,16 @@ def stated[T](base: type, kinds: Mapping[str, type[T]], value: T) -> dict[str, A
     return {"kind": name, **contents}
 
 
-def made[T](base: type, kinds: Mapping[str, type[T]], stated: Mapping[str, Any]) -> T:
+def made[T](base: type, kinds: Mapping[str, type[T]], contents: Mapping[str, Any]) -> T:
     """The object that was `stated`; `LawError` if there is no such class, or no such field.
 
-    What is `stated` may come from a file, which must not choose what is imported.
+    The `contents`, as `stated` gives them, may come from a file, which must not choose what is imported.
     """
     values = {}
-    for name, value in stated.items():
+    for name, value in contents.items():
         if name != "kind":
             values[name] = as_tuples(value)
-    kind = str(stated["kind"])
+    kind = str(contents["kind"])
     what = base.__name__.lower()
     module, named, _ = kind.partition(":")
     if named and module not in sys.modules:

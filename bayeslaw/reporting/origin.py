@@ -117,13 +117,14 @@ def _range(values: pd.Series) -> str:
     """The least and the greatest value, and how many there are."""
     low = float(values.min())
     high = float(values.max())
-    if values.name == "loss":
-        least, greatest = f"{low:.4g}", f"{high:.4g}"
-    else:
-        least, greatest = count(low), count(high)
+    write = _four_digits if values.name == "loss" else count
     if low == high:
-        return least
-    return f"{least} – {greatest} ({values.nunique()})"
+        return write(low)
+    return f"{write(low)} – {write(high)} ({values.nunique()})"
+
+
+def _four_digits(value: float) -> str:
+    return f"{value:.4g}"
 
 
 def provenance(
