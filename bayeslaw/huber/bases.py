@@ -47,7 +47,8 @@ def fit_bases(bases: pd.DataFrame, name: str) -> Bases:
     `name` is that of the table.
     """
     chinchilla = load_law("chinchilla")
-    free = max(len(bases) - len(chinchilla.parameters), 1)
+    parameter_count = len(chinchilla.parameters)
+    free = max(len(bases) - parameter_count, 1)
     params = bases["params"].to_numpy(float)
     pretraining = total_tokens(params, bases["ptpp"].to_numpy(float))
     parameters = {}
@@ -55,18 +56,23 @@ def fit_bases(bases: pd.DataFrame, name: str) -> Bases:
     residuals = []
     for column in BASE_LOSSES:
         frame = pd.DataFrame(pretraining)
-        frame = frame.assign(loss=bases[column], run=np.arange(len(bases)))
+        frame["loss"] = bases[column]
+        frame["run"] = np.arange(len(bases))
         rows = from_frame(frame, f"bases of {name}", loss_unit="nats")
         objective = Objective(chinchilla, rows, BASES_DELTA)
         best = minimum(objective)
         parameters[column] = objective.paper(best)
-        residuals.append(-objective.residuals(best[None])[0])
-        variance = (residuals[-1] ** 2).sum() / free
+        log_ratios = objective.residuals(best[None])[0]
+        residuals.append(-log_ratios)
+        variance = (log_ratios**2).sum() / free
         slopes = log_slopes(chinchilla, parameters[column], pretraining)
-        inverse = np.linalg.pinv(slopes @ slopes.T, hermitian=True)
+        information = slopes @ slopes.T
+        inverse = np.linalg.pinv(information, hermitian=True)
         errors[column] = _rows(variance * inverse)
-    spread = _rows(np.array(residuals) @ np.array(residuals).T / free)
-    return Bases(_labelled(bases, name), chinchilla, parameters, spread, errors)
+    errors_of_both = np.array(residuals)
+    spread = _rows(errors_of_both @ errors_of_both.T / free)
+    labelled = _labelled(bases, name)
+    return Bases(labelled, chinchilla, parameters, spread, errors)
 
 
 def _labelled(
@@ -76,8 +82,10 @@ def _labelled(
     if "base" not in bases:
         return {}
     labels = label_texts(bases["base"])
-    numbers = bases.set_index(labels)[["params", "ptpp", *BASE_LOSSES]]
-    numbers = numbers[numbers.index.notna()].astype(float)
+    columns = ["params", "ptpp", *BASE_LOSSES]
+    numbers = bases.set_index(labels)[columns]
+    has_label = numbers.index.notna()
+    numbers = numbers[has_label].astype(float)
     first = numbers.groupby(level=0).transform("first")
     alike = np.isclose(numbers, first, rtol=1e-6, atol=0).all(1)
     if not alike.all():

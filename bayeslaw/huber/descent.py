@@ -72,7 +72,9 @@ def polish_best(
         polished = polish(objective, origins, ROUND_STEPS, exact=True)
         points[active], values[active], moving[active] = polished
         for i, origin in zip(active, origins, strict=True):
-            points[i], values[i] = extrapolated(objective, origin, points[i], values[i])
+            point, value = extrapolated(objective, origin, points[i], values[i])
+            points[i] = point
+            values[i] = value
         ends[~agreed] = points[~agreed]
         if values.min() > (1 - GAIN) * least:
             break
@@ -101,11 +103,13 @@ def extrapolated(
     high = objective.high
     linear = objective.linear
     # The distance to the nearer bound shrinks, or grows, by the factor of the last round.
-    bound = np.where(point - low <= high - point, low, high)
+    near_low = point - low <= high - point
+    bound = np.where(near_low, low, high)
     before = origin - bound
     now = point - bound
     factor = np.ones_like(before)
-    np.divide(now, before, out=factor, where=before * now > 0)
+    same_side = before * now > 0
+    np.divide(now, before, out=factor, where=same_side)
     # The linear parameters are refitted.
     factor[:linear] = 1.0
     with np.errstate(over="ignore"):

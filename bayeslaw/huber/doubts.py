@@ -76,8 +76,9 @@ def _log_losses(objective: Objective, point: Floats, table: LossTable) -> Floats
 
 def too_few(law: Law, table: LossTable, least: str) -> str:
     """Message for a table with fewer rows than `least`, a number and its reason."""
-    noun = "row" if len(table) == 1 else "rows"
-    return f"{table.name}: {len(table)} {noun}; {law.name} needs at least {least}."
+    rows = len(table)
+    noun = "row" if rows == 1 else "rows"
+    return f"{table.name}: {rows} {noun}; {law.name} needs at least {least}."
 
 
 def doubt(
@@ -191,10 +192,12 @@ def _standardised(
     used = residuals if kept is None else residuals[kept]
     middle = np.median(used)
     # The parameters take up part of the residuals, which matters in a small table.
-    share = max(len(used) - parameters, 1) / len(used)
+    free = max(len(used) - parameters, 1)
+    share = free / len(used)
     deviation = np.median(np.abs(used - middle))
     spread = 1.4826 * deviation / share**0.5
-    return np.asarray((residuals - middle) / max(spread, LEAST_SPREAD))
+    spread = max(spread, LEAST_SPREAD)
+    return np.asarray((residuals - middle) / spread)
 
 
 def _far_out(law: Law, table: LossTable, far: Bools) -> tuple[Bools, Floats]:
@@ -208,9 +211,11 @@ def _far_out(law: Law, table: LossTable, far: Bools) -> tuple[Bools, Floats]:
         parameters = objective.paper(minimum(objective))
         log_loss = np.log(law.loss(parameters, x))
         residuals = np.asarray(np.log(table.loss) - log_loss)
-        distances = np.abs(_standardised(residuals, len(objective.names), ~far))
+        fitted_count = len(objective.names)
+        distances = np.abs(_standardised(residuals, fitted_count, ~far))
         far_now = distances > FAR
-        if (far_now == far).all() or far_now.mean() > MOST_FAR:
+        same = (far_now == far).all()
+        if same or far_now.mean() > MOST_FAR:
             break
         far = far_now
     return far, residuals
@@ -220,16 +225,17 @@ def _described(far: Bools, residuals: Floats, table: LossTable, law: str) -> str
     """The rows far out in words, the query that leaves them out, and the likelihood for them."""
     percents = 100 * np.expm1(residuals[far])
     queries, groups = _left_out_by(far, table.frame)
-    groups_in_words = f"; {' and '.join(groups)}" if groups else ""
+    rows = _farthest_rows(table.frame[far], percents)
+    if groups:
+        rows += f"; {' and '.join(groups)}"
     query = argument("where", " and ".join(queries))
     badly_tuned = ""
     if (percents > 0).all():
         skewed = argument("likelihood", "skewed")
         badly_tuned = f", or give {skewed} if these runs are badly tuned"
     return (
-        f"{far.sum()} of {len(far)} rows lie far from a Huber fit of {law}: losses "
-        f"{_farthest_rows(table.frame[far], percents)}{groups_in_words}. With them a posterior may "
-        f"not converge: leave them out by {query}{badly_tuned}."
+        f"{far.sum()} of {len(far)} rows lie far from a Huber fit of {law}: losses {rows}. With "
+        f"them a posterior may not converge: leave them out by {query}{badly_tuned}."
     )
 
 
@@ -241,9 +247,9 @@ def _farthest_rows(rows: pd.DataFrame, percents: Floats) -> str:
         row = rows.iloc[i]
         size = count(row["params"])
         tokens = count(row["tokens"])
-        described.append(
-            f"{row['loss']:.4g} at N {size}, D {tokens} ({percents[i]:+.0f} %)"
-        )
+        loss = f"{row['loss']:.4g}"
+        percent = f"{percents[i]:+.0f} %"
+        described.append(f"{loss} at N {size}, D {tokens} ({percent})")
     words = ", ".join(described)
     if len(rows) > NAMED:
         words += f" and {len(rows) - NAMED} more"
@@ -268,8 +274,9 @@ def _left_out_by(far: Bools, frame: pd.DataFrame) -> tuple[list[str], list[str]]
         whole = labels[all_far & several].unique()
         if not 0 < len(whole) < labels.nunique():
             continue
-        names = [count(label) if noun == "size" else str(label) for label in whole]
-        groups.append(f"all rows of {noun} {', '.join(names)}")
+        write = count if noun == "size" else str
+        names = ", ".join(map(write, whole))
+        groups.append(f"all rows of {noun} {names}")
         in_whole = labels.isin(whole)
         values = frame.loc[in_whole, column].unique().tolist()
         queries.append(f"{column} not in {values}")

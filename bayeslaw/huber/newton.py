@@ -26,28 +26,35 @@ def refit_linear(objective: Objective, points: Floats) -> tuple[Floats, Floats]:
     linear = objective.linear
     here = objective.residuals(points)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        loss = np.exp(here + objective.observed)[:, None]
-        jacobian = objective.design(points, objective.names[:linear]) / loss
-        weights = objective.weights(here)[:, None]
+        loss = np.exp(here + objective.observed)
+        design = objective.design(points, objective.names[:linear])
+        jacobian = design / loss[:, None]
+        weights = objective.weights(here)
+        weighted = jacobian * weights[:, None]
         # No step from an amount that overflows is better: large numbers stand for infinite ones.
-        matrix = (jacobian * weights) @ jacobian.mT
-        matrix = np.nan_to_num(matrix, posinf=HUGE, neginf=-HUGE)
-        gradient = times(jacobian, weights[:, 0] * here)
-        gradient = np.nan_to_num(gradient, posinf=HUGE, neginf=-HUGE)
+        matrix = _finite(weighted @ jacobian.mT)
+        gradient = _finite(times(jacobian, weights * here))
     scale = floored(diagonals(matrix))
     matrix = with_added(matrix, 1e-10 * scale)
     low = objective.low[:linear]
     high = objective.high[:linear]
     amounts = points[:, :linear]
     steps = bounded_steps(matrix, gradient, low - amounts, high - amounts)
+    amounts = np.clip(amounts + steps, low, high)
     refitted = points.copy()
-    refitted[:, :linear] = np.clip(amounts + steps, low, high)
+    refitted[:, :linear] = amounts
     there = objective.residuals(refitted)
-    better = objective.value(there) < objective.value(here)
-    better = better[:, None]
+    value_here = objective.value(here)
+    value_there = objective.value(there)
+    better = (value_there < value_here)[:, None]
     points = np.where(better, refitted, points)
     residuals = np.where(better, there, here)
     return points, residuals
+
+
+def _finite(values: Floats) -> Floats:
+    """Values with `HUGE` ones in place of infinite ones, and 0 in place of NaN."""
+    return np.nan_to_num(values, posinf=HUGE, neginf=-HUGE)
 
 
 def floored(scale: Floats) -> Floats:
@@ -55,7 +62,8 @@ def floored(scale: Floats) -> Floats:
     most = scale.max(-1, keepdims=True)
     least = 1e-12 * most
     # Far from the data all may be so small that damping by a part of them is 0.
-    return np.where(most > LEAST_SCALE, np.maximum(scale, least), 1.0)
+    large = np.maximum(scale, least)
+    return np.where(most > LEAST_SCALE, large, 1.0)
 
 
 def hessian(
@@ -69,16 +77,20 @@ def hessian(
     unit = np.sqrt(scale)
     size = len(objective.names)
     rows = len(objective.observed)
-    step = JACOBIAN_STEP * np.minimum(1, math.sqrt(rows) / unit)
+    relative = np.minimum(1, math.sqrt(rows) / unit)
+    step = JACOBIAN_STEP * relative
     beyond = points + step > objective.high
     step = np.where(beyond, -step, step)
-    ends = points[:, None] + step[..., None] * np.eye(size)
-    ends = np.concatenate([points, ends.reshape(-1, size)])
+    unit_vectors = np.eye(size)
+    along = step[..., None] * unit_vectors
+    moved = points[:, None] + along
+    ends = np.concatenate([points, moved.reshape(-1, size)])
     residuals = objective.residuals(ends)
     gradients, _, _ = objective.gradient(ends, residuals)
     count = len(points)
     here = gradients[:count, None]
-    there = gradients[count:].reshape(*step.shape, -1)
+    there = gradients[count:]
+    there = there.reshape(*step.shape, -1)
     matrix = (there - here) / step[..., None]
     unit = unit[:, None] * unit[..., None]
     symmetric = 0.5 * (matrix + matrix.mT)

@@ -51,49 +51,57 @@ class Objective:
         self.observed: Floats = log_loss - self.log_scale
         if "start" in self.x:
             self.x["start"] = self.x["start"] - self.log_scale
+        linear = 1 + len(law.coefficients)
+        self.linear = linear
         self.names = ("E", *law.coefficients, *law.exponents)
-        self.linear = 1 + len(law.coefficients)
-        parameters = [law.by_symbol[name] for name in self.names]
-        exponents = parameters[self.linear :]
-        self.typical = np.array([exponent.typical for exponent in exponents])
-        ends = []
-        for parameter in parameters:
+        typical = []
+        least = []
+        most = []
+        for name in self.names:
+            parameter = law.by_symbol[name]
             published = parameter.published if bounds == "paper" else None
-            ends.append(published or parameter.bounds)
-        low, high = np.array(ends).T
+            low, high = published or parameter.bounds
+            typical.append(parameter.typical)
+            least.append(low)
+            most.append(high)
+        self.typical = np.array(typical[linear:])
         # Least and most of the exponents, as the law has them: maybe infinite.
-        self.exponent_bounds: Floats = np.array(ends)[self.linear :].T
+        of_exponents = [least[linear:], most[linear:]]
+        self.exponent_bounds: Floats = np.array(of_exponents)
         bounded = np.isfinite(self.exponent_bounds).all(0)
         searched = CAP * np.maximum(self.typical, 1.0)
-        cap_of_amounts = np.full(self.linear, np.inf)
+        cap_of_amounts = np.full(linear, np.inf)
         cap_of_exponents = np.where(bounded, np.inf, searched)
         cap = np.concatenate([cap_of_amounts, cap_of_exponents])
-        self.low: Floats = np.maximum(low, -cap)
-        self.high: Floats = np.minimum(high, cap)
+        self.low: Floats = np.maximum(least, -cap)
+        self.high: Floats = np.minimum(most, cap)
         coupling = law.step(Coupling)
         if coupling is not None:
-            coupled = np.isin(self.names, [*coupling.along])
-            least = np.where(coupled, LEAST_COUPLED, -np.inf)
-            self.low = np.maximum(self.low, least)
+            for i, name in enumerate(self.names):
+                if name in coupling.along and self.low[i] < LEAST_COUPLED:
+                    self.low[i] = LEAST_COUPLED
 
     def residuals(self, points: Floats) -> Floats:
         """``log L_hat - log L``, shape (points, rows)."""
+        parameters = self._named(points)
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            named = self._named(points)
-            loss = self.law.loss(named, self.x, self.at)
+            loss = self.law.loss(parameters, self.x, self.at)
             residuals: Floats = np.log(loss) - self.observed
         return residuals
 
     def value(self, residuals: Floats) -> Floats:
         """Sum of the Huber losses, shape (points,); infinite where it is not finite."""
-        total: Floats = huber(self.delta, residuals).sum(-1)
-        return np.where(np.isfinite(total), total, np.inf)
+        of_rows: Floats = huber(self.delta, residuals)
+        total = of_rows.sum(-1)
+        finite = np.isfinite(total)
+        return np.where(finite, total, np.inf)
 
     def agree(self, values: Floats) -> Bools:
         """Which values are the least one."""
         # Without noise the least value is 0, but for rounding.
         rounding = 1e-20 * len(self.observed)
-        agreeing: Bools = values <= (1 + AGREE) * values.min() + rounding
+        most = (1 + AGREE) * values.min() + rounding
+        agreeing: Bools = values <= most
         return agreeing
 
     def weights(self, residuals: Floats) -> Floats:
@@ -103,17 +111,20 @@ class Objective:
 
     def design(self, points: Floats, names: tuple[str, ...]) -> Floats:
         """Derivatives of the loss by some parameters, shape (points, names, rows)."""
+        parameters = self._named(points)
         with np.errstate(all="ignore"):
-            named = self._named(points)
-            by = self.law.gradient(named, self.x, self.at, names)
+            by = self.law.gradient(parameters, self.x, self.at, names)
         shape = (len(points), len(self.observed))
-        derivatives = [np.broadcast_to(by[name], shape) for name in names]
+        derivatives = []
+        for name in names:
+            derivatives.append(np.broadcast_to(by[name], shape))
         return np.stack(derivatives, axis=1)
 
     def jacobian(self, points: Floats, residuals: Floats) -> Floats:
         """Derivatives of the residuals, shape (points, parameters, rows)."""
-        loss = np.exp(residuals + self.observed)[:, None]
-        return self.design(points, self.names) / loss
+        loss = np.exp(residuals + self.observed)
+        by_parameters = self.design(points, self.names)
+        return by_parameters / loss[:, None]
 
     def gradient(
         self, points: Floats, residuals: Floats
@@ -124,32 +135,42 @@ class Objective:
         return times(jacobian, weights * residuals), jacobian, weights
 
     def _named(self, points: Floats) -> dict[str, Floats]:
-        return {name: points[:, i, None] for i, name in enumerate(self.names)}
+        """The parameters of points by name, each of shape (points, 1)."""
+        parameters = {}
+        for i, name in enumerate(self.names):
+            parameters[name] = points[:, i, None]
+        return parameters
 
     def on_bound(self, point: Floats, rtol: float = 1e-9) -> dict[str, float]:
         """Parameters on (or within `rtol` of) a bound, and that bound."""
-        near = rtol * np.maximum(1, np.abs(point))
+        sizes = np.maximum(1, np.abs(point))
+        near = rtol * sizes
         at_low = point - self.low <= near
         at_high = self.high - point <= near
         bound = np.where(at_low, self.low, self.high)
-        hit = np.flatnonzero(at_low | at_high)
-        return {self.names[i]: float(bound[i]) for i in hit}
+        hit = {}
+        for i in np.flatnonzero(at_low | at_high):
+            hit[self.names[i]] = float(bound[i])
+        return hit
 
     def paper(self, point: Floats) -> dict[str, float]:
         """The parameters as the paper has them."""
-        p = self.law.rescale(self.amounts(point), self.at)
-        return {name: float(value) for name, value in p.items()}
+        amounts = self.amounts(point)
+        parameters = self.law.rescale(amounts, self.at)
+        return {name: float(value) for name, value in parameters.items()}
 
     def amounts(self, point: Floats) -> dict[str, float]:
         """Floor and terms at the reference point in nats per token, and the paper's exponents."""
         scale = math.exp(self.log_scale)
-        amounts = dict(zip(self.names, map(float, point), strict=True))
-        for name in self.names[: self.linear]:
-            amounts[name] *= scale
+        amounts = {}
+        for i, name in enumerate(self.names):
+            value = float(point[i])
+            amounts[name] = scale * value if i < self.linear else value
         return amounts
 
     def point(self, amounts: Mapping[str, float | Floats]) -> Floats:
         """Inverse of `amounts`."""
         point = np.array([float(amounts[name]) for name in self.names])
-        point[: self.linear] /= math.exp(self.log_scale)
+        scale = math.exp(self.log_scale)
+        point[: self.linear] /= scale
         return point

@@ -100,8 +100,9 @@ class PointFit(Showing, BaseFit):
 
     def losses(self, rows: Rows | pd.DataFrame, draws: Ints | None = None) -> Floats:
         """Loss per row, nats per token, shape (1, rows): that of the only draw."""
-        x = Design(self.law, self._valid(rows)).x
-        losses = np.atleast_2d(self.law.loss(self.parameters, x))
+        design = Design(self.law, self._valid(rows))
+        loss = self.law.loss(self.parameters, design.x)
+        losses = np.atleast_2d(loss)
         return losses if draws is None else losses[draws]
 
     def span(self, table: Rows | pd.DataFrame) -> Floats:
@@ -112,9 +113,13 @@ class PointFit(Showing, BaseFit):
         array, shape (2, rows)
             Both are `predict` if the fit has no other solutions.
         """
-        x = Design(self.law, self.rows(table)).x
-        losses = np.array([self.law.loss(p, x) for p in self._optima])
-        return np.array([losses.min(0), losses.max(0)])
+        design = Design(self.law, self.rows(table))
+        predicted = []
+        for parameters in self._optima:
+            predicted.append(self.law.loss(parameters, design.x))
+        lowest = np.min(predicted, axis=0)
+        highest = np.max(predicted, axis=0)
+        return np.array([lowest, highest])
 
     def forecast(self, table: Rows | pd.DataFrame) -> pd.DataFrame:
         """Predicted losses, and their range over the starts that agree.
@@ -196,8 +201,8 @@ class PointFit(Showing, BaseFit):
             words += f"; bounds of the {origin}"
         blocks: list[Block] = [*shown.blocks, words, units(self.law, self.at)]
         if self.at_bounds:
-            hit = ", ".join(f"{n} = {bound:g}" for n, bound in self.at_bounds.items())
-            words = f"On a bound: {hit}; the optimum is not interior."
+            hit = [f"{name} = {bound:g}" for name, bound in self.at_bounds.items()]
+            words = f"On a bound: {', '.join(hit)}; the optimum is not interior."
             blocks.append(Note(words, "refuse"))
         return replace(shown, blocks=blocks).adding(
             objective=self.objective,
@@ -218,7 +223,8 @@ class PointFit(Showing, BaseFit):
         for name, (_, low, high) in summary.iterrows():
             of_formula = name in self.law.parameters
             sides.append("formula" if of_formula else "reference point")
-            if high - low > WIDE * max(abs(low), abs(high)):
+            largest = max(abs(low), abs(high))
+            if high - low > WIDE * largest:
                 ranges.append(f"{name} {digits(low)} to {digits(high)}")
         values = summary[["value"]].set_index([sides, summary.index])
         values.index.names = ["", ""]
@@ -256,13 +262,17 @@ def shown_points(frame: pd.DataFrame, covariates: Sequence[str]) -> Shown:
         columns["loss"] = frame["loss"]
     columns["prediction"] = frame["prediction"]
     if measured:
-        columns["error"] = 100 * (frame["prediction"] / frame["loss"] - 1)
+        relative = frame["prediction"] / frame["loss"] - 1
+        columns["error"] = 100 * relative
     if not unique.all():
         low = frame["lowest"].map("{:.4f}".format)
         high = frame["highest"].map("{:.4f}".format)
-        columns["range"] = (low + "–" + high).where(~unique, "")
+        ranges = low + "–" + high
+        columns["range"] = ranges.where(~unique, "")
     formats: dict[str, Format] = dict.fromkeys(names, count)
-    formats |= {"loss": ".4f", "prediction": ".4f", "error": "{:+.1f} %".format}
+    formats["loss"] = ".4f"
+    formats["prediction"] = ".4f"
+    formats["error"] = "{:+.1f} %".format
     shown = pd.DataFrame(columns).reset_index(drop=True)
     blocks: list[Block] = [Table(shown, "", formats)]
     if not unique.all():

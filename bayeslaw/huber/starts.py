@@ -28,16 +28,20 @@ def screened_starts(objective: Objective, count: int, seed: int) -> Floats:
     rng = np.random.default_rng(seed)
     sobol = qmc.Sobol(len(low), rng=rng)
     power_of_two = math.ceil(math.log2(max(count, 2)))
-    unit = sobol.random_base2(power_of_two)[:count]
+    unit = sobol.random_base2(power_of_two)
+    unit = unit[:count]
     smallest, largest = EXPONENTS
     log_uniform = typical * smallest * (largest / smallest) ** unit
     widest = 2 * typical
-    ends = np.clip([low, high], -widest, widest)
-    ends = np.where(np.isinf(bounds), ends, [low, high])
-    uniform = ends[0] + unit * np.ptp(ends, axis=0)
-    positive = np.isinf(bounds[1]) & (low >= 0)
+    unbounded = np.isinf(bounds)
+    near = np.clip([low, high], -widest, widest)
+    ends = np.where(unbounded, near, [low, high])
+    width = np.ptp(ends, axis=0)
+    uniform = ends[0] + unit * width
+    positive = unbounded[1] & (low >= 0)
     exponents = np.where(positive, log_uniform, uniform)
-    points = np.hstack([np.ones((count, linear)), exponents])
+    amounts = np.ones((count, linear))
+    points = np.hstack([amounts, exponents])
     points[:, :linear] = linear_fit(objective, points)
     values = objective.value(objective.residuals(points))
     return points[np.argsort(values, kind="stable")]
@@ -53,7 +57,8 @@ def linear_fit(objective: Objective, points: Floats) -> Floats:
     measured = np.exp(objective.observed)
     design = objective.design(points, objective.names[:linear])
     amounts = points[:, None, :linear]
-    losses = np.exp(objective.residuals(points)) * measured
+    ratios = np.exp(objective.residuals(points))
+    losses = ratios * measured
     # What is left when the linear parameters are taken away: nothing, or the start loss.
     constant = losses[:, None] - amounts @ design
     design = design / measured
