@@ -68,7 +68,7 @@ def listed_notebooks(studies: bool) -> str:
 CONTENTS = {
     "Start": f"from-csv-to-decision believe faq {listed_notebooks(studies=False)}",
     "How-to": "howto/runs howto/table howto/law howto/forecast howto/accuracy planning"
-    " anchors howto/derive howto/recipes howto/register report",
+    " howto/derive howto/recipes howto/register report",
     "Explanation": "results adaptation maths priors huber"
     f" {listed_notebooks(studies=True)}",
     "Reference": "commands api glossary data/README",
