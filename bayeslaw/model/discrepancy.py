@@ -371,13 +371,13 @@ class FromBase(Adaptation):
     with it. As the law knows that step, they are half as large, and the walk along D/N is twice.
     """
 
-    # Least CRPS on any three of tinycpt's and tinycode's four tables: docs/transfer.md.
+    # Least CRPS on any three of tinycpt's and tinycode's four tables: docs/adaptation.md.
     share: float = 0.02
     walk: float = 0.2
     bend: float = 0.0075
     rest: float = 0.0025
     # What fits the rows a little better than the law often extrapolates worse: of 1/3, 2/5, 1/2
-    # and 3/5, it has the least CRPS on any two of three sweeps (docs/transfer.md).
+    # and 3/5, it has the least CRPS on any two of three sweeps (docs/adaptation.md).
     exact: float = field(default=1 / 3, kw_only=True)
     kind: ClassVar[str] = "from_base"
     words: ClassVar[str] = "polynomial of the core, walks along D/N and replay"
