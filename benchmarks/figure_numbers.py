@@ -53,8 +53,8 @@ def pooled_rows(rows: pd.DataFrame, row: pd.Series, method: pd.Series) -> pd.Dat
 
 def ordered(numbers: pd.DataFrame, names: list[str], gap: str = "\n") -> pd.DataFrame:
     """Rows in a given order, labelled with their losses, after a `gap` of two-line names."""
-    place = {name: i for i, name in enumerate(names)}
-    found = numbers.sort_values("row", key=lambda rows: rows.map(place), kind="stable")
+    place = {name: i for i, name in enumerate([*names, *METHODS.values()])}
+    found = numbers.sort_values(["row", "method"], key=lambda column: column.map(place))
     labels = []
     for name, losses in zip(found["row"], found["losses"], strict=True):
         before = gap if "\n" in name else "\n"
