@@ -63,7 +63,8 @@ CONTENTS = {
     " howto/unusual howto/questions checking planning anchors howto/recipes howto/derive"
     " howto/backtest howto/register report transfer forgetting howto/extend",
     "Understand": "bands results glossary maths priors huber data/README",
-    "Reference": "commands api architecture development-notes reference/changelog reference/contributing",
+    "Reference": "commands api architecture development-notes reference/changelog"
+    " reference/contributing",
 }
 """Pages in the sidebar."""
 TOPICS = {topic: re.sub(r"\W+", "-", topic.lower()) for topic in pages.API}
