@@ -289,7 +289,7 @@ def picture_numbers(
 ) -> None:
     """Print numbers that a picture of ``docs/pictures`` keeps, one line for each of its dots.
 
-    `columns` are formats by column, such as ``{"error": "+.1f"}``, `heads` the titles of columns.
+    `columns` are formats by column, such as ``{"error": ".1f"}``, `heads` the titles of columns.
     With `row` only the dots whose row begins with it are printed, without the column `row`.
     """
     import io
