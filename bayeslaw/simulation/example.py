@@ -14,17 +14,17 @@ from bayeslaw.common.shown import Block, Note, Shown
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.pools import Fit
 from bayeslaw.inference.settings import FitKeywords, shows_settings
-from bayeslaw.planning.chance_constraint import Place
-from bayeslaw.planning.planned_run import are_measured, check_limits
-from bayeslaw.planning.planner import monte_carlo, plan
-from bayeslaw.planning.result import (
-    BEYOND,
+from bayeslaw.planning.arguments import are_measured, check_limits
+from bayeslaw.planning.chance_constraint import Candidate
+from bayeslaw.planning.choices import (
     INFEASIBLE,
     Choice,
-    Plan,
     budget_text,
     replay_ratios,
 )
+from bayeslaw.planning.monte_carlo import monte_carlo
+from bayeslaw.planning.planner import plan
+from bayeslaw.planning.result import BEYOND, Plan
 from bayeslaw.simulation.worlds import World, paper_world, true_fits
 
 
@@ -182,7 +182,9 @@ def _error_of_other(plan: Plan) -> dict[str, Any]:
     problem = replace(plan.problem, measured=not plan.problem.measured)
     if plan.other_status == BEYOND:
         problem = replace(problem, far=None)
-    return monte_carlo(problem, Place(math.log(other.atpp), other.replay, 0))[0]
+    candidate = Candidate(math.log(other.atpp), other.replay, 0)
+    error, _ = monte_carlo(problem, candidate)
+    return error
 
 
 def _budget(choice: Choice, error: Mapping[str, Any]) -> str:
