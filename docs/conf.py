@@ -73,7 +73,8 @@ CONTENTS = {
     "Explanation": "results adaptation maths priors huber"
     f" {listed_notebooks(studies=True)}",
     "Reference": "commands api glossary data/README",
-    "Development": "howto/extend architecture reference/contributing reference/changelog",
+    "Development": "howto/extend architecture development-notes reference/contributing"
+    " reference/changelog",
 }
 """Pages in the sidebar; a page that is named nowhere joins the how-tos."""
 TOPICS = {topic: re.sub(r"\W+", "-", topic.lower()) for topic in pages.API}

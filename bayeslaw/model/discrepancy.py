@@ -196,7 +196,7 @@ class Curvature(Discrepancy):
 CURVATURE = Prior("Normal", mu=0, sigma=0.1)
 """Prior of the cross curvature of walking exponents, per squared e-fold."""
 # A median of .3 had .79 times the CRPS on Delphi, 1.01 over five other sources
-# (docs/results.md).
+# (docs/development-notes.md).
 WALK_SCALE = Prior("LogNormal", median=0.7, sigma=0.8)
 """Prior of the scale that all walks of a law with walking exponents have in common."""
 # A sigma of 1 had .82 times the CRPS on Delphi, but 1.24 on Gadre and 1.33 on OLMo.

@@ -286,6 +286,31 @@ def excerpt(path: str, start: str, end: str = "") -> None:
     show(f"```{kind}", "\n".join(lines[first:last]).rstrip(), "```", "")
 
 
+def picture_numbers(
+    picture: str, columns: dict[str, str], heads: dict[str, str], row: str = ""
+) -> None:
+    """Print numbers that a picture of ``docs/pictures`` keeps, one line for each of its dots.
+
+    `columns` are formats by column, such as ``{"error": ".1f"}``, `heads` the titles of columns.
+    With `row` only the dots whose row begins with it are printed, without the column `row`.
+    """
+    import io
+
+    import pandas as pd
+    from PIL import Image
+
+    with Image.open(DOCS / "pictures" / f"{picture}.png") as image:
+        numbers = pd.read_csv(io.StringIO(image.text["Numbers"]))
+    numbers = numbers[numbers["row"].str.startswith(row)]
+    rows = []
+    for _, dot in numbers.iterrows():
+        cells = []
+        for column, form in columns.items():
+            cells.append(format(dot[column], form) if form else str(dot[column]))
+        rows.append(cells)
+    table((heads[column] for column in columns), rows)
+
+
 # -- output ---------------------------------------------------------------------------------------
 
 
