@@ -101,14 +101,32 @@ def transfer(settings: dict[str, Any]) -> Figure:
     return figure
 
 
-def plans(settings: dict[str, Any]) -> Figure:
-    """P(both) over replay and budget of one problem of tinycpt, one panel per law."""
+def tables_of_plans() -> dict[str, bl.LossTable]:
+    """Rows of tinycpt before the last pre-training budget, by domain."""
     rows = "(annealed or tokens == 0) and seed == 0 and atpp in [0, 1, 4, 16]"
     rows += " and (replay < 1 or atpp == 0)"
-    source, tables = DATA / "tinycpt/english.csv", {}
+    source = DATA / "tinycpt/english.csv"
+    tables = {}
     for domain in ("french", "english"):
         table = bl.read_table(DATA / f"tinycpt/{domain}.csv", where=rows, source=source)
         tables[domain] = table.split(f"ptpp < {STAGE}")[0]
+    return tables
+
+
+def landscape(settings: dict[str, Any]) -> Figure:
+    """The map of one plan by the law `transfer`, from measured losses of tinycpt."""
+    fits = {}
+    for domain, table in tables_of_plans().items():
+        fits[domain] = bl.fit("transfer", table, **settings)
+        if settings:  # a short fit, to see that the code runs
+            fits[domain] = fits[domain].accepted(ACCEPTED)
+    plan = bl.plan(target=fits["french"], source=fits["english"], **LIMITS)
+    return bl.plots.plan_landscape(plan)
+
+
+def plans(settings: dict[str, Any]) -> Figure:
+    """P(both) over replay and budget of one problem of tinycpt, one panel per law."""
+    tables = tables_of_plans()
     atpp, replay = np.geomspace(1, 100, 41), np.linspace(0.05, 0.95, 31)
 
     @cache  # a pool's laws have panels of their own
@@ -160,6 +178,7 @@ def pictures(options: Namespace) -> Jobs:
         "forecast": partial(overview, delphi, "scale <= 3e20", "scale >= 1e21"),
         "missed": partial(overview, ice, "ptpp < 50", "ptpp > 90"),
         "transfer": transfer,
+        "landscape": landscape,
         "plans": plans,
     }
     for name, draw in made.items():

@@ -38,7 +38,7 @@ def test_the_committed_figure_is_of_the_rows_that_are_kept_today(name):
 def test_a_page_shows_the_figure(name):
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")]
     shown = any(f"pictures/{name}.png)" in page.read_text() for page in pages)
-    assert shown or name == "coverage_few"  # of README, which is written elsewhere
+    assert shown, name
 
 
 def test_the_command_makes_a_figure_that_keeps_its_numbers(tmp_path, monkeypatch):
