@@ -4,6 +4,7 @@ from benchmarks import (  # noqa: F401
     calibration,
     columns,
     figures,
+    frontier,
     held_out,
     huber,
     judged,

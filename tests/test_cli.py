@@ -67,6 +67,8 @@ COMMANDS = {
     "derive two": f"derive delphi_chinchilla.nc {OPEN} --loss 2.6 --against delphi_chinchilla.nc",
     "recipes": f"recipes delphi_chinchilla.nc other.nc {OPEN} --flops 1e21,1e23",
     "recipes at": f"recipes delphi_chinchilla.nc other.nc {OPEN} --at 'params=1e9 tokens=1e10'",
+    "recipes of two losses": f"recipes world_form3.nc --source world_source_form1.nc {OPEN}"
+    " --at 'params=8.1e9 tokens=1e10,1e11 replay=.3,.5 ptpp=279' --limit 2.09",
     "plan": f"{PLAN} --seed 3 --at 30,.6 --max-tokens 5e10",
     "plan infeasible": f"{PLAN} --seed 3".replace("1.85", "1.2"),
     "anchors": f"anchors delphi_chinchilla.nc {OPEN} --candidates 'params=2e8,2e9 tokens=2e9,2e10'"
@@ -251,6 +253,9 @@ MISTAKES = {
     },
     "recipes plain.nc": {
         "plain.nc --flops 1e21": "same file name",
+        "other.nc --flops 1e21 --limit 2": "--limit, --weight and --figure need --source",
+        "--source other.nc --flops 1e21": "--source needs rows",
+        "other.nc --source other.nc --at 'params=1e9 tokens=1e10'": "once for each posterior",
         f"walk.nc {OPEN} --at 'params=1e12 tokens=2e10'": "No evidence: rows lie up to 2.5",
     },
     f"anchors plain.nc {POOL}": {

@@ -655,6 +655,120 @@ def test_draws_are_compared_in_pairs_and_fits_of_other_domains_refused():
     assert np.array_equal(bl.compare_recipes(alike, ROWS).losses, found.losses)
 
 
+# -- the frontier of two losses -------------------------------------------------------------------
+
+
+def of_role(fit, role, domain):
+    """The posterior with a table of a domain and a role."""
+    frame = fit.table.frame.assign(domain=domain, role=role)
+    frame = frame.drop(columns="synthetic", errors="ignore")
+    return replace(fit, table=bl.from_frame(frame, f"{domain}.csv"))
+
+
+def two_outputs(targets, sources):
+    """Fits of each loss by recipe, with known floors."""
+    found = []
+    for floors, role, domain in (
+        (targets, "target", "math"),
+        (sources, "source", "web"),
+    ):
+        fits = {}
+        for name, floor in floors.items():
+            fits[name] = of_role(known(**CHINCHILLA | {"E": floor}), role, domain)
+        found.append(fits)
+    return found
+
+
+ONE_ROW = bl.grid(params=1e9, tokens=3e10)
+TARGETS = {"much": [1.5, 1.6], "some": [1.7, 1.7], "none": [1.9, 1.9]}
+SOURCES = {"much": [1.9, 1.9], "some": [1.8, 1.8], "none": [1.85, 1.85]}
+
+
+def test_frontier_and_regret_by_hand():
+    target, source = two_outputs(TARGETS, SOURCES)
+    rest = known(**CHINCHILLA | {"E": 0.0}).losses(ONE_ROW).item()
+    frame = derive.frontier(target, source, ONE_ROW).to_frame().set_index("recipe")
+    # "none" is behind "some" in both losses.
+    assert frame["p_frontier"].to_dict() == {"much": 1, "some": 1, "none": 0}
+    assert frame["target"].to_numpy() - rest == pytest.approx([1.55, 1.7, 1.9])
+    assert not frame.columns.intersection(["regret", "p_limit"]).size
+    found = derive.frontier(target, source, ONE_ROW, limit=rest + 1.87)
+    frame = found.to_frame().set_index("recipe")
+    assert frame["p_limit"].to_dict() == {"much": 0, "some": 1, "none": 1}
+    # "much" is better than the best that keeps the limit, by .15 in expectation.
+    assert frame["regret"].to_numpy() == pytest.approx([-0.15, 0, 0.2])
+    assert found.choice == "some"
+    assert "some keeps a source loss" in str(found)
+    weighted = derive.frontier(target, source, ONE_ROW, weight=1)
+    # Scores in the two draws: 3.4, 3.5; 3.5, 3.5; 3.75, 3.75.
+    assert weighted.to_frame()["regret"].to_numpy() == pytest.approx([0, 0.05, 0.3])
+    assert weighted.choice == "much"
+    strict = derive.frontier(target, source, ONE_ROW, limit=rest + 1.7)
+    assert strict.choice is None
+    assert strict.to_frame()["regret"].isna().all()
+    assert "No recipe keeps" in strict.sentence()
+
+
+def test_a_recipe_that_keeps_the_limit_too_rarely_is_not_chosen():
+    target, source = two_outputs(TARGETS, SOURCES | {"some": [1.8, 1.95]})
+    limit = known(**CHINCHILLA | {"E": 1.87}).losses(ONE_ROW).item()
+    how = {"limit": limit}
+    assert derive.frontier(target, source, ONE_ROW, **how).choice == "none"
+    assert (
+        derive.frontier(target, source, ONE_ROW, **how, confidence=0.4).choice == "some"
+    )
+
+
+def test_rows_of_one_fit_are_recipes_and_agree_with_its_losses():
+    target = of_role(known(**CHINCHILLA), "target", "math")
+    source = of_role(known(**CHINCHILLA | {"A": 200.0}), "source", "web")
+    rows = bl.grid(params=[1e9, 2e9], tokens=3e10)
+    found = derive.frontier(target, source, rows)
+    assert found.names == ("params 1e+09", "params 2e+09")
+    np.testing.assert_allclose(found.target, target.losses(rows).T)
+    np.testing.assert_allclose(found.source, source.losses(rows).T)
+    assert found.to_frame()["p_frontier"].to_list() == [0, 1]
+    named = derive.frontier(target, source, rows.assign(recipe=["small", "large"]))
+    assert named.names == ("small", "large")
+
+
+def test_what_the_frontier_refuses():
+    target, source = two_outputs(TARGETS, SOURCES)
+    one = {name: fit for name, fit in source.items() if name != "some"}
+    math = target["much"]
+    same = of_role(source["much"], "source", "math")
+    cases = [
+        (bl.FitError, "target and source are swapped", source, target, ONE_ROW, {}),
+        (bl.FitError, "both of domain math", math, same, ROWS, {}),
+        (bl.FitError, "one has no 'some'", target, one, ONE_ROW, {}),
+        (bl.TableError, "one row for all 3 recipes", target, source, ROWS, {}),
+        (bl.TableError, "two recipes or more", math, source["much"], ONE_ROW, {}),
+        (
+            bl.BayeslawError,
+            "not both",
+            target,
+            source,
+            ONE_ROW,
+            {"limit": 1, "weight": 1},
+        ),
+        (bl.BayeslawError, "limit must be", target, source, ONE_ROW, {"limit": -1}),
+        (
+            bl.BayeslawError,
+            "between 0 and 1",
+            target,
+            source,
+            ONE_ROW,
+            {"confidence": 80},
+        ),
+    ]
+    for error, says, of_target, of_source, rows, how in cases:
+        refused(error, says, derive.frontier, of_target, of_source, rows, **how)
+    mixed = target | {"some": of_role(target["some"], "target", "code")}
+    refused(bl.FitError, "of other domains", derive.frontier, mixed, source, ONE_ROW)
+    in_billions = bl.grid(params=1.0, tokens=3e10)
+    refused(bl.TableError, "params", derive.frontier, target, source, in_billions)
+
+
 # -- accuracy -------------------------------------------------------------------------------------
 
 

@@ -164,6 +164,8 @@ def _accepted(posterior: Path, accepts: opt.Accepts) -> "bl.Posterior":
 @command(
     "bayeslaw recipes c4.nc refinedweb.nc redpajama.nc --flops 1e21,1e23",
     'bayeslaw recipes c4.nc refinedweb.nc --at "params=6.9e9 tokens=1.4e11" --json',
+    """bayeslaw recipes math.nc --source web.nc --limit 2.9 \\
+    --at "params=6.9e9 tokens=2e10 replay=.1,.25,.5\"""",
 )
 def recipes(
     *,
@@ -175,17 +177,55 @@ def recipes(
         metavar="FLOPS,...",
     ),
     at: Covariates = option('Rows: "params=6.9e9 tokens=1.4e11".', metavar="SPEC"),
+    source: list[Path] = option(
+        "Posterior of the losses to be retained: of all recipes, which are then the rows of --at, "
+        "or once for each recipe, in their order.",
+        metavar="FILE",
+        default=[],
+    ),
+    limit: float | None = option("Greatest loss of --source, in nats."),
+    weight: float | None = option(
+        "Nats of target loss that a nat of --source's loss is worth."
+    ),
+    confidence: float = option(
+        "Least probability with which a chosen recipe keeps --limit.", default=0.8
+    ),
     level: float = option("Probability of the intervals.", default=0.9),
+    figure: Path | None = output(
+        "Draw the frontier of both losses, with --source.", *opt.FIGURES
+    ),
     out: Path | None = output("File for the table, .csv or .parquet.", *opt.TABLES),
     accept: opt.Accept = opt.ACCEPT,
 ) -> Shown:
     """Compare recipes: which has the lowest loss, how surely, and what choosing now may cost.
 
     Recipes are named after their files. With --flops also the compute multiplier over the first
-    recipe, and the budget at which the order of the two changes.
+    recipe, and the budget at which the order of the two changes. With --source, which recipes are
+    on the frontier of both losses, and which to choose under --limit or --weight.
     """
     if len({path.stem for path in posteriors}) < len(posteriors):
         raise BayeslawError("two posteriors have the same file name; rename one.")
+    if source:
+        if not at or flops:
+            raise BayeslawError("--source needs rows (--at), not budgets (--flops).")
+        if len(posteriors) != len(source):
+            raise BayeslawError(
+                "give --source once for each posterior, in their order."
+            )
+        found = bl.derive.frontier(
+            _recipe_fits(posteriors, posteriors, accept),
+            _recipe_fits(posteriors, source, accept),
+            bl.grid(**at),
+            limit=limit,
+            weight=weight,
+            confidence=confidence,
+        )
+        _refuse_far({"recipes": found}, accept)
+        save_figure(figure, lambda: bl.plots.frontier(found))
+        save_frame(out, found.to_frame(level))
+        return found.shown(level).adding(out=out)
+    if limit is not None or weight is not None or figure is not None:
+        raise BayeslawError("--limit, --weight and --figure need --source.")
     fits = {path.stem: _accepted(path, accept) for path in posteriors}
     rows = bl.grid(**at) if at else None
     compared = bl.compare_recipes(fits, rows, flops=flops or None)
@@ -194,8 +234,21 @@ def recipes(
     return compared.shown(level).adding(out=out)
 
 
+def _recipe_fits(
+    names: list[Path], files: list[Path], accept: opt.Accepts
+) -> "bl.Posterior | bl.Pool | dict[str, bl.Posterior | bl.Pool]":
+    """The fit of a single file, or those of several by the names of the recipes."""
+    from bayeslaw.inference.pools import load
+
+    fits = [load(file).accepted({*accept, "beyond-evidence"}) for file in files]
+    if len(fits) == 1:
+        return fits[0]
+    return {name.stem: fit for name, fit in zip(names, fits, strict=True)}
+
+
 def _refuse_far(
-    derived: "Mapping[str, bl.derive.Derived | bl.Recipes]", accepts: opt.Accepts
+    derived: "Mapping[str, bl.derive.Derived | bl.Recipes | bl.derive.Frontier]",
+    accepts: opt.Accepts,
 ) -> None:
     """Refuse numbers too far from the fitted rows, as `forecast` does."""
     from bayeslaw.derive.derived import worst_of

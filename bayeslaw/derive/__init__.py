@@ -10,14 +10,17 @@ from bayeslaw.derive.derived import (
     local_exponents,
 )
 from bayeslaw.derive.downstream import accuracy
+from bayeslaw.derive.frontier import Frontier, frontier
 from bayeslaw.derive.optimum import compute_multiplier, compute_optimal, flops_to_reach
 
 __all__ = [
     "Derived",
+    "Frontier",
     "accuracy",
     "compute_multiplier",
     "compute_optimal",
     "floor",
     "flops_to_reach",
+    "frontier",
     "local_exponents",
 ]

@@ -11,6 +11,7 @@ import xarray as xr
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
+from bayeslaw.design.fits import BaseFit
 from bayeslaw.inference.bands import BAND_LEVELS, band_columns, ends
 from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import Posterior
@@ -50,7 +51,7 @@ type Verdicts = Mapping[str, Verdict]
 """Where cases lie beside the rows of each fit, by its name; that of a single fit is empty."""
 
 
-def verdict_on(fit: Posterior, rows: pd.DataFrame) -> Verdict:
+def verdict_on(fit: BaseFit, rows: pd.DataFrame) -> Verdict:
     """The verdict on some cases, in the covariates of the law of a fit."""
     return fit.verdict(rows[_read(fit.columns, rows)])
 
@@ -65,7 +66,7 @@ def worst_of(verdicts: Verdicts) -> Verdict:
     return worst(verdict.of(name) for name, verdict in verdicts.items())
 
 
-def warn_beyond(verdicts: Verdicts, fits: Iterable[Posterior]) -> None:
+def warn_beyond(verdicts: Verdicts, fits: Iterable[BaseFit]) -> None:
     """Warn of cases that `bayeslaw forecast` would refuse as rows, unless all fits accept them."""
     accepts = frozenset.intersection(*(fit.accepts for fit in fits))
     worst_of(verdicts).accepting(accepts).warn(stacklevel=4)

@@ -15,12 +15,14 @@ from bayeslaw.plots.figures import (
     plan_landscape,
     residuals,
 )
+from bayeslaw.plots.recipes import frontier
 
 __all__ = [
     "backtest",
     "compute_optimal",
     "coverage",
     "forecast",
+    "frontier",
     "in_sample",
     "observed",
     "overview",
