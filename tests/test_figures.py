@@ -135,7 +135,7 @@ def test_residuals_along_a_column_that_training_rows_lack():
     predicted = fit.forecast(grid(params=[5e9, 9e9], tokens=[1e10, 3e10]))
     rows = predicted.frame.assign(ptpp=[15, 31, 62, 124], loss=predicted.median)
     figure = plots.residuals(replace(predicted, frame=rows), training)
-    (panel,) = [ax for ax in figure.axes if "PTPP" in ax.get_xlabel()]
+    (panel,) = [ax for ax in figure.axes if "pre-training" in ax.get_xlabel()]
     assert [len(line.get_xdata()) for line in panel.lines][1:] == [4]
 
 
