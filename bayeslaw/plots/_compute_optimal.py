@@ -12,9 +12,7 @@ from matplotlib.patches import Patch
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.formatting import count
-from bayeslaw.derive.derived import checked, determined
-from bayeslaw.derive.law_as_stated import law_as_stated
-from bayeslaw.derive.optimum import (
+from bayeslaw.derive.budgets import (
     WIDE_RATIO_STEP,
     Budgets,
     Range,
@@ -23,6 +21,9 @@ from bayeslaw.derive.optimum import (
     split_of,
     training_flops,
 )
+from bayeslaw.derive.intervals import determined
+from bayeslaw.derive.law_as_stated import law_as_stated
+from bayeslaw.derive.verdicts import checked
 from bayeslaw.inference.pools import spread_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.plots.style import (
