@@ -23,7 +23,7 @@ from bayeslaw.derive.derived import LEAST_SHOWN_SHARE
 from bayeslaw.derive.intervals import quantile
 from bayeslaw.derive.verdicts import verdict_on
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.laws.steps import Departure
+from bayeslaw.laws.departure import Departure
 from bayeslaw.tables.table import Rows
 from bayeslaw.tables.units import check_units
 from bayeslaw.tables.verdict import MEASURED_DECADES, Verdict

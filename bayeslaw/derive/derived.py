@@ -18,7 +18,7 @@ from bayeslaw.derive.verdicts import (
     verdict_blocks,
     worst_of,
 )
-from bayeslaw.inference.forecast import BAND_LEVELS, band_columns
+from bayeslaw.inference.bands import BAND_LEVELS, band_columns
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.files import write_frame
 

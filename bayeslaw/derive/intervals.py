@@ -4,7 +4,7 @@ import numpy as np
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.formatting import digits
-from bayeslaw.inference.forecast import ends
+from bayeslaw.inference.bands import ends
 
 DETERMINED = 10.0
 """Factor between the ends of a 90 % interval from which the number is not determined."""

@@ -10,7 +10,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.design.bases import drawn_bases, of_bases
 from bayeslaw.inference.pools import Fit
-from bayeslaw.laws.steps import Bases, Departure
+from bayeslaw.laws.departure import Bases, Departure
 from bayeslaw.planning.bases import NEW_BASE
 from bayeslaw.planning.domains import Domain
 from bayeslaw.tables.table import LossTable, Rows, of_domains

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.interpolate import RegularGridInterpolator
 
-from bayeslaw.checks.findings import judge_extrapolation
+from bayeslaw.checks.extrapolation import judge_extrapolation
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import Acceptance
 from bayeslaw.common.formatting import listed
@@ -31,8 +31,8 @@ def verdict_on_run(
     """How a planned run lies outside the training rows of the fits, as `bayeslaw.check` says it.
 
     Returns the worst verdict, and everything else that the check says of the distance: each text
-    once, with the names of its fits. The level is "refuse" only with `refuse=True`, and only if a
-    fit that has rows is not accepted so far out. A run of infinite tokens, which has no budget, is
+    once, with the names of its fits. With `refuse=True` the level can be "refuse": where a fit
+    that has rows is not accepted so far out. A run of infinite tokens, which has no budget, is
     not judged.
     """
     if np.isinf(row["tokens"]).any():

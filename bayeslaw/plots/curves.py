@@ -15,7 +15,8 @@ from bayeslaw.common.formatting import count
 from bayeslaw.common.progress import step
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Fit
-from bayeslaw.laws.steps import ANNEALED, UNIQUE, Departure
+from bayeslaw.laws.departure import Departure
+from bayeslaw.laws.steps import ANNEALED, UNIQUE
 from bayeslaw.plots.panels import (
     Cell,
     Layout,
