@@ -267,7 +267,7 @@ def _refuse_doubtful(
 ) -> None:
     """Refuse guesses that the losses contradict; a fit warns of what a user states."""
     doubts = doubtful_scale(table.frame)
-    if doubts and not {"params", "tokens", "loss"}.isdisjoint(guessed):
+    if doubts and not {"params", "tokens"}.isdisjoint(guessed):
         guesses = ", ".join(f"{column} = {text}" for column, text in guessed.items())
         raise TableError(
             f"{export.name}: columns would be read as {guesses}, but {doubts[0]} Mend the columns, "
