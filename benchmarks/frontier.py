@@ -9,7 +9,7 @@ import pandas as pd
 
 import bayeslaw as bl
 from bayeslaw.common.arrays import Floats
-from bayeslaw.derive.frontier import on_frontier
+from bayeslaw.derive._frontier import on_frontier
 from benchmarks.runner import Jobs, Tables, experiment
 from benchmarks.splits import DATA
 
@@ -40,20 +40,27 @@ def with_last_scale(rows: pd.DataFrame, held: str) -> pd.DataFrame:
     return pd.concat(parts, axis=1)
 
 
-def forecast_of(table: str, held: str, settings: dict[str, Any]) -> pd.DataFrame:
-    """The frontier of the recipes of each held-out base, beside what was measured."""
+def fits_of(
+    table: str, held: str, settings: dict[str, Any]
+) -> tuple[list[bl.LossTable], list[bl.Posterior]]:
+    """Tables of both losses, target first, and their fits to the scales before the last."""
     tables = {}
     for name in (DOMAINS[table], "english"):
         file = DATA / table / f"{name}.csv"
         tables[name] = bl.read_table(
             file, where=ROWS, source=DATA / table / "english.csv"
         )
-    target, source = tables.values()
     fits = []
-    for losses in (target, source):
+    for losses in tables.values():
         train = losses.split(f"not ({HELD[held]})")[0]
         fit = bl.fit("transfer", train, seed=0, **(SHORT | settings))
         fits.append(fit.accepted(ACCEPTED))
+    return [*tables.values()], fits
+
+
+def forecast_of(table: str, held: str, settings: dict[str, Any]) -> pd.DataFrame:
+    """The frontier of the recipes of each held-out base, beside what was measured."""
+    (target, source), fits = fits_of(table, held, settings)
     keys = ["run", "tokens"]
     both = target.frame.merge(
         source.frame[[*keys, "loss"]], on=keys, suffixes=("", "_source")

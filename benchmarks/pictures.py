@@ -14,6 +14,7 @@ from bayeslaw.design.design import Design
 from bayeslaw.inference.pools import POOLS
 from bayeslaw.laws.departure import Departure
 from bayeslaw.plots.style import COLOURS, INK, style
+from benchmarks.frontier import fits_of
 from benchmarks.runner import FOLDER, Jobs, experiment
 from benchmarks.splits import DATA
 
@@ -169,6 +170,19 @@ def plans(settings: dict[str, Any]) -> Figure:
     return figure
 
 
+def frontier(settings: dict[str, Any]) -> Figure:
+    """Recipes of tinycode at the largest size and the last stage, under a limit."""
+    tables, fits = fits_of("tinycode", "next stage", settings)
+    rows = tables[0].query(
+        f"params == {SIZE} and ptpp == {STAGE} and atpp in [4, 12, 20]"
+    )
+    recipes = rows.frame.drop(columns=["domain", "role"])
+    replay = recipes["replay"].map("{:.0%} replay".format)
+    recipes["recipe"] = replay + recipes["atpp"].map(", {:g} ATPP".format)
+    limit = 1.08 * recipes["base_loss"].iloc[0]
+    return bl.plots.frontier(bl.derive.frontier(*fits, recipes, limit=limit))
+
+
 @experiment(keep=False, folder=None)
 def pictures(options: Namespace) -> Jobs:
     """The pictures of README and the pages that need fits, saved to --folder."""
@@ -180,6 +194,7 @@ def pictures(options: Namespace) -> Jobs:
         "transfer": transfer,
         "landscape": landscape,
         "plans": plans,
+        "frontier": frontier,
     }
     for name, draw in made.items():
 

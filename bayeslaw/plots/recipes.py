@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.derive.derived import quantile
-from bayeslaw.derive.frontier import ON_FRONTIER, Frontier
+from bayeslaw.derive._frontier import ON_FRONTIER, Frontier
+from bayeslaw.derive.intervals import interval, quantile
 from bayeslaw.plots.style import COLOURS, INK, QUIET, Look, axes, key, legend, style
 
 FEW = 12
@@ -39,14 +39,12 @@ def frontier(result: Frontier) -> Figure:
         rows = frame[of_group]
         if rows.empty:
             continue
-        errors = {}
+        look: Look = {"elinewidth": 0.7, "alpha": 0.8, **marks}
         for axis, output in (("xerr", "target"), ("yerr", "source")):
             below = rows[output] - rows[f"{output}_lower"]
             above = rows[f"{output}_upper"] - rows[output]
-            errors[axis] = np.stack([below, above])
-        ax.errorbar(
-            rows["target"], rows["source"], elinewidth=0.7, alpha=0.8, **errors, **marks
-        )
+            look[axis] = np.stack([below, above])
+        ax.errorbar(rows["target"], rows["source"], **look)
         handles.append(key(label, **marks))
         if len(frame) <= FEW or marks is ON:
             for row in rows.to_dict("records"):
@@ -67,6 +65,7 @@ def frontier(result: Frontier) -> Figure:
         line: Look = {"color": INK, "ls": "--", "lw": 1}
         ax.axhline(result.limit, **line)
         handles.append(key("limit on the source loss", **line))
+    ax.margins(x=0.15)
     ax.set_xlabel("target loss (nats per token)")
     ax.set_ylabel("source loss (nats per token)")
     if result.synthetic:
@@ -76,15 +75,19 @@ def frontier(result: Frontier) -> Figure:
 
 
 def _band(ax: Axes, result: Frontier) -> Artist:
-    """Draw the band of the least source loss at each target loss, where most draws have one."""
-    medians = [quantile(of_recipe, 0.5) for of_recipe in result.target]
-    levels = np.linspace(min(medians), max(medians), POINTS)
+    """Draw the band of the least source loss of recipes that are as good on the target."""
+    lowest, _ = interval(result.target.min(0), 0.9)
+    highest = max(quantile(of_recipe, 0.5) for of_recipe in result.target)
+    levels = np.linspace(lowest, highest, POINTS)
     low, high = np.full((2, POINTS), np.nan)
     for i, level in enumerate(levels):
         least: Floats = np.where(result.target <= level, result.source, np.inf).min(0)
         low[i] = quantile(least, 0.05)
         high[i] = quantile(least, 0.95)
-    bounded = np.isfinite(high)
+    # Where some draws have no recipe that good, the band is open above.
+    top = max(quantile(of_recipe, 0.95) for of_recipe in result.source)
+    drawn = np.isfinite(low)
+    high = np.where(np.isfinite(high), high, top)
     return ax.fill_between(
-        levels[bounded], low[bounded], high[bounded], label="frontier, 90 %", **BAND
+        levels[drawn], low[drawn], high[drawn], label="frontier, 90 %", **BAND
     )

@@ -39,13 +39,13 @@ API = {
     "Checks and cross-validation": "check Check backtest read_backtest Backtest",
     "Derived numbers": "derive.compute_optimal derive.flops_to_reach derive.compute_multiplier"
     " derive.local_exponents derive.floor derive.accuracy"
-    " derive.Derived compare_recipes Recipes",
+    " derive.Derived compare_recipes Recipes derive.frontier derive.Frontier",
     "Plans, anchors, studies": "plan Plan Choice plan_example choose_anchors Anchors study"
     " explore Explorer",
     "Reports": "report Report",
     "Figures": "plots.coverage"
     " plots.compute_optimal plots.forecast plots.in_sample plots.overview plots.observed"
-    " plots.pit_values plots.backtest plots.plan_frontier plots.plan_landscape"
+    " plots.pit_values plots.backtest plots.plan_frontier plots.plan_landscape plots.frontier"
     " plots.residuals",
     "Synthetic tables": "simulate paper_world",
     "Errors and warnings": "BayeslawError TableError LawError FitError NotConverged FileError"

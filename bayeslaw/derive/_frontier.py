@@ -17,16 +17,10 @@ from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.errors import BayeslawError, FitError, TableError
 from bayeslaw.common.progress import step
 from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
-from bayeslaw.derive.derived import (
-    Verdicts,
-    interval,
-    marked,
-    quantile,
-    verdict_on,
-    warn_beyond,
-    worst_of,
-)
-from bayeslaw.derive.optimum import check_same_data
+from bayeslaw.derive.derived import marked
+from bayeslaw.derive.intervals import interval, quantile
+from bayeslaw.derive.reach import check_same_data
+from bayeslaw.derive.verdicts import Verdicts, verdict_on, warn_beyond, worst_of
 from bayeslaw.inference.pools import Pool, check_roles, pair_draws, with_draws
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.comparison import labels_of
@@ -116,9 +110,9 @@ class Frontier(Showing):
     def regrets(self) -> Floats:
         """Nats above the best recipe of each draw, (recipes, draws).
 
-        With a limit, target loss above that of the best recipe that keeps it in the draw: less than
-        0 of a recipe that breaks it, and NaN where none keeps it. With a weight, target loss plus
-        weight times source loss above the least. NaN without either.
+        With a limit, target loss above that of the best recipe that keeps it in the draw, 0 of a
+        recipe that is better since it breaks it, and NaN where none keeps it. With a weight, target
+        loss plus weight times source loss above the least. NaN without either.
         """
         if self.weight is not None:
             score = self.target + self.weight * self.source
@@ -128,7 +122,7 @@ class Frontier(Showing):
         kept = np.where(self.source <= self.limit, self.target, np.inf)
         best = kept.min(0)
         best[np.isinf(best)] = np.nan
-        return np.asarray(self.target - best)
+        return np.asarray(np.maximum(self.target - best, 0.0))
 
     def to_frame(self, level: float = 0.9) -> pd.DataFrame:
         """One row per recipe.
@@ -167,21 +161,26 @@ class Frontier(Showing):
 
     @property
     def choice(self) -> str | None:
-        """The recipe to choose: the least regret, with a limit among those likely to keep it.
+        """The recipe to choose: of those likely to keep the limit the least target loss.
 
+        That is the least in expectation; with a weight the least weighted loss of all recipes.
         None without limit and weight, and if no recipe keeps the limit with the probability
         `confidence`.
         """
-        frame = self.to_frame()
-        if self.limit is not None:
-            frame = frame[frame["p_limit"] >= self.confidence]
-        if "regret" not in frame or frame.empty:
+        if self.weight is not None:
+            score = (self.target + self.weight * self.source).mean(1)
+        elif self.limit is not None:
+            likely = (self.source <= self.limit).mean(1) >= self.confidence
+            score = np.where(likely, self.target.mean(1), np.inf)
+        else:
             return None
-        return str(frame.loc[frame["regret"].idxmin(), "recipe"])
+        best = int(score.argmin())
+        return self.names[best] if np.isfinite(score[best]) else None
 
     def sentence(self) -> str:
         """What to choose, in one sentence."""
-        frame = self.to_frame().set_index("recipe")
+        frame = self.to_frame()
+        frame.index = pd.Index(self.names)
         chosen = self.choice
         if self.limit is not None:
             says = f"a source loss of at most {self.limit:.4g} nats"
@@ -226,7 +225,7 @@ class Frontier(Showing):
             columns[share + blank] = low + " – " + high
         columns["P(frontier)"] = frame["p_frontier"]
         formats: dict[str, Format] = {"target": ".4f", "source": ".4f"}
-        formats |= {"P(frontier)": ".2f", "P(limit)": ".2f", "regret": "+.2g"}
+        formats |= {"P(frontier)": ".2f", "P(limit)": ".2f", "regret": ".2g"}
         if "p_limit" in frame:
             columns["P(limit)"] = frame["p_limit"]
         if "regret" in frame:
