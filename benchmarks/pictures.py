@@ -177,8 +177,8 @@ def frontier(settings: dict[str, Any]) -> Figure:
         f"params == {SIZE} and ptpp == {STAGE} and atpp in [4, 12, 20]"
     )
     recipes = rows.frame.drop(columns=["domain", "role"])
-    replay = recipes["replay"].map("{:.0%} replay".format)
-    recipes["recipe"] = replay + recipes["atpp"].map(", {:g} ATPP".format)
+    replay = recipes["replay"].map("{:g}".format)
+    recipes["recipe"] = replay + recipes["atpp"].map(", {:g}".format)
     limit = 1.08 * recipes["base_loss"].iloc[0]
     return bl.plots.frontier(bl.derive.frontier(*fits, recipes, limit=limit))
 

@@ -56,6 +56,7 @@ def frontier(result: Frontier) -> Figure:
                     (3, 3),
                     textcoords="offset points",
                     fontsize=7,
+                    rotation=30,  # recipes of one source loss stand side by side
                 )
     if result.choice is not None:
         chosen = frame[frame["recipe"] == result.choice]
