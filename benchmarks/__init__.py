@@ -3,6 +3,7 @@
 from benchmarks import (  # noqa: F401
     calibration,
     columns,
+    gaps,
     held_out,
     huber,
     judged,

@@ -176,9 +176,7 @@ def _names(table: LossTable, column: str) -> tuple[str, ...]:
     return tuple(map(str, table.frame[column].unique()))
 
 
-def _of_group(
-    table: LossTable, joint: LossTable, column: str, group: str
-) -> LossTable:
+def _of_group(table: LossTable, joint: LossTable, column: str, group: str) -> LossTable:
     """The rows of one group, with the labels that the joint fit has."""
     frame = joint.frame[joint.frame[column] == group].reset_index(drop=True)
     if column == DOMAINS:
@@ -241,9 +239,7 @@ def _members(
         priors = {**common.priors, **_own_priors(law)}
         if PAIR in data.spec.effects:
             priors[f"tau_{PAIR}"] = data.spec.priors[f"tau_{PAIR}"]
-        spec = replace(
-            data.spec, law=law, priors=priors, discrepancy=of_group
-        )
+        spec = replace(data.spec, law=law, priors=priors, discrepancy=of_group)
         own = discrepancy.coefficients(data.law, group, drawn)
         variables = {name: (("chain", "draw"), values) for name, values in own.items()}
         draws = shared.assign(variables)

@@ -30,7 +30,6 @@ from bayeslaw.model.noise import (
     make_likelihood,
 )
 
-
 STORED = DISCREPANCIES | {OfGroup.kind: OfGroup}
 """Discrepancies that files name by their kind."""
 
