@@ -12,6 +12,7 @@ from bayeslaw.laws.deviations import Spread
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.model.discrepancy import WalkingExponents
 from bayeslaw.model.groups import Grouped
+from tests.support import fails, run
 
 SHORT = {"chains": 2, "draws": 200, "tune": 300, "retry": False, "cores": 1}
 TRUTH = {"E": 1.8, "A": 300.0, "alpha": 0.32, "B": 400.0, "beta": 0.29}
@@ -235,3 +236,32 @@ def test_groups_of_one_name_but_other_type_are_labels():
     table = bl.from_frame(pd.concat(frames), "rates")
     settings = SHORT | {"draws": 20, "tune": 30}
     assert [*bl.fit_groups("chinchilla", table, "rate", **settings)] == ["1", "2"]
+
+
+def test_the_command_saves_a_posterior_of_each_group(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = planted()
+    table.frame.assign(
+        optimizer=table.frame["optimizer"].replace("muon", "muon/2")
+    ).to_csv("losses.csv", index=False)
+    fit = "fit losses.csv --law chinchilla --by optimizer --out fit.nc"
+    short = "--chains 2 --draws 40 --tune 60"
+    assert "muon/2: chinchilla" in " ".join(
+        run(f"{fit} {short}", code=1).stdout.split()
+    )
+    assert sorted(path.name for path in tmp_path.glob("*.nc")) == [
+        "fit_adamw.nc",
+        "fit_lion.nc",
+        "fit_muon_2.nc",
+    ]
+    compared = run(
+        "recipes fit_adamw.nc fit_muon_2.nc --accept unconverged --at 'N=1e9 D=2e10'"
+    )
+    assert "draws paired jointly" in compared.stdout
+    assert "fit_adamw.nc exists" in fails(f"{fit} {short}")
+    assert "has none" in fails(
+        "fit losses.csv --law chinchilla --by optimizer --method map"
+    )
+    assert "no column 'lab'" in fails(
+        "fit losses.csv --law chinchilla --by lab --out a.nc"
+    )

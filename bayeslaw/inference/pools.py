@@ -378,7 +378,8 @@ def pair_draws(fits: Sequence[Fit]) -> tuple[list[Ints], str]:
     """The draw of each fit in each pair, and how they were paired.
 
     Draws of one fit, given more than once, are paired with themselves, and so are those of groups
-    that were fitted together. Separate fits are independent, so any pairing of their draws is valid; longer posteriors are thinned.
+    that were fitted together. Separate fits are independent, so any pairing of their draws is
+    valid; longer posteriors are thinned.
     """
     sampled = [tuple(map(_sampled, fit.members.values())) for fit in fits]
     # A point fit has no draws.

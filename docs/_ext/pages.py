@@ -32,7 +32,7 @@ WIDE = {"COLUMNS": "88", "TERM": "dumb"}
 API = {
     "Tables": "read_table from_frame example_table grid locate LossTable",
     "Laws and priors": "load_law Law Prior",
-    "Fits": "fit fit_pool fit_map pymc_model Posterior Pool load fit_huber PointFit",
+    "Fits": "fit fit_groups fit_pool fit_map pymc_model Posterior Pool load fit_huber PointFit",
     "Forecasts and scores": "Forecast score compare register verify Verification",
     "Checks and cross-validation": "check Check backtest read_backtest Backtest",
     "Derived numbers": "derive.compute_optimal derive.flops_to_reach derive.compute_multiplier"
