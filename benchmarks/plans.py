@@ -14,7 +14,7 @@ import pandas as pd
 
 import bayeslaw as bl
 from bayeslaw import Posterior
-from bayeslaw.laws.steps import Departure
+from bayeslaw.laws.departure import Departure
 from bayeslaw.tables.bases import starting
 from benchmarks.runner import FOLDER, SMOKE, Jobs, Tables, experiment
 from benchmarks.splits import DATA

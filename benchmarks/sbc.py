@@ -32,9 +32,9 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import log_likelihood
 from bayeslaw.inference.settings import FitKeywords, make_settings, shows_settings
 from bayeslaw.inference.specification import specify
+from bayeslaw.laws.departure import Departure
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
-from bayeslaw.laws.steps import Departure
 from bayeslaw.model import prior
 from bayeslaw.model.spec import Spec
 from bayeslaw.model.training import make_data

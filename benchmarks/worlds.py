@@ -32,8 +32,9 @@ import pandas as pd
 import bayeslaw as bl
 from bayeslaw import Law, Prior, from_frame, load_law
 from bayeslaw.design.design import Design
+from bayeslaw.laws.departure import Bases, Departure, total_tokens
 from bayeslaw.laws.forms import of_role
-from bayeslaw.laws.steps import KAPPA, Bases, Coupling, Departure, total_tokens
+from bayeslaw.laws.steps import KAPPA, Coupling
 from bayeslaw.laws.symbols import ORIGIN
 from bayeslaw.laws.terms import Term
 from bayeslaw.tables.bases import starting

@@ -19,17 +19,13 @@ from bayeslaw.common.files import models_dir
 from bayeslaw.design.bases import drawn_bases, of_bases, unknown_bases
 from bayeslaw.design.design import Design
 from bayeslaw.huber.bases import base_table, fit_bases
+from bayeslaw.laws.departure import Departure, log_slopes, total_tokens
 from bayeslaw.laws.deviations import CORE, START
 from bayeslaw.laws.forms import identity, of_role, reads_share, taking
-from bayeslaw.laws.law import REPLAY_CLIP, shares
+from bayeslaw.laws.law import shares
 from bayeslaw.laws.lawfiles import restored_law, stored_law
-from bayeslaw.laws.steps import (
-    Departure,
-    Offset,
-    Repetition,
-    log_slopes,
-    total_tokens,
-)
+from bayeslaw.laws.shares import REPLAY_CLIP
+from bayeslaw.laws.steps import Offset, Repetition
 from bayeslaw.laws.symbols import ORIGIN
 from bayeslaw.laws.terms import Term
 from bayeslaw.model.discrepancy import Adaptation, Curvature, FromBase

@@ -127,7 +127,7 @@ HINTS = {
         r"{'params': '`size \(B\)` \* 1e9', 'tokens': 'tokens_bn \* 1e9', 'loss': 'eval_loss'}",
     "modelSizeM,_step,train/loss\n124,1e4,3\n":
         r"Perhaps columns={'params': 'modelSizeM \* 1e6', 'loss': '`train/loss`'}\. These are "
-        r"training losses by their name.* Tokens are steps \(_step\) times the tokens of a step\.",
+        r"training losses by their name.* Tokens are steps \(_step\) times the tokens of a step",
     "params,tokens,loss math,loss web\n1e8,1e9,2,3\n":
         "{'loss': '`loss math`'}. Each of `loss math`, `loss web` may be the losses of a domain",
     "compute,final_loss\n1e18,3\n": r"Perhaps columns={'loss': 'final_loss'}\.$",

@@ -7,7 +7,8 @@ import pytest
 from scipy import special
 
 from bayeslaw.engine import tape as t
-from bayeslaw.engine.machine import assemble, run
+from bayeslaw.engine.machine import run
+from bayeslaw.engine.program import assemble
 from bayeslaw.engine.tape import FUNCTIONS as F
 from bayeslaw.engine.tape import Tape
 

@@ -14,6 +14,7 @@ from bayeslaw.cli.parsing import Covariates, Levels, Numbers
 from bayeslaw.cli.sources import beside, save_figure, save_frame
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.shown import Note, Shown
+from bayeslaw.tables.assignments import covariates
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,8 +85,10 @@ class Asked:
         fixed = self.fixed(fit.law)
         derived = {"floor": ask.floor(fit)}
         if self.flops:
-            asked = {"span": self.span, "drift": self.drift, **fixed}
-            derived["compute_optimal"] = ask.compute_optimal(fit, self.flops, **asked)
+            settings = {"span": self.span, "drift": self.drift, **fixed}
+            derived["compute_optimal"] = ask.compute_optimal(
+                fit, self.flops, **settings
+            )
         if other is not None:
             multiplier = ask.compute_multiplier(
                 fit, other, self.loss, search=fixed["search"]
@@ -260,7 +263,7 @@ def _rows(text: str, option: str, where: str | None) -> "pd.DataFrame":
     from bayeslaw.tables.table import rows_of
 
     if "=" in text and not Path(text).is_file():
-        return opt.of_grid(parsing.covariates(text, option), option).query(where).frame
+        return opt.of_grid(covariates(text, option), option).query(where).frame
     frame = rows_of(read_frame(text), text).frame
     frame = frame[frame["tokens"] > 0] if "tokens" in frame else frame
     return bl.LossTable(frame, text).query(where).frame

@@ -39,14 +39,18 @@ def option(text: str, *names: str, default: Any = None, **settings: Any) -> Any:
 
 def of_setting(field: "Field[Any]", **more: Any) -> Any:
     """Option of a setting of a fit, with its default and its help."""
-    known = about(field)
-    assert known is not None
+    description = about(field)
+    assert description is not None
     # A flag without its opposite: what happens without it is the default.
     names = [f"--{field.name}"] if field.type == bool | None else []
-    if known.least is not None:
-        more["min"] = known.least
+    if description.least is not None:
+        more["min"] = description.least
     return option(
-        known.help, *names, default=field.default, metavar=known.metavar, **more
+        description.help,
+        *names,
+        default=field.default,
+        metavar=description.metavar,
+        **more,
     )
 
 
@@ -164,13 +168,13 @@ def declared(group: type) -> dict[str, Declared]:
     """Options of a group, by the names of its fields; some settings of a fit have none."""
     options = {}
     for field in fields(group):
-        known = about(field)
-        if known is None:
+        description = about(field)
+        if description is None:
             options[field.name] = Declared(field.default, field.type)
         elif field.name == "seed":
             options[field.name] = Declared(SEED, field.type)
-        elif known.option:
-            kind = field.type if known.metavar is None else str
+        elif description.option:
+            kind = field.type if description.metavar is None else str
             options[field.name] = Declared(of_setting(field), kind)
     return options
 

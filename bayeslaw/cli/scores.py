@@ -137,7 +137,7 @@ def compare(
     The table has the numbers of rows fitted and scored.
     """
     from bayeslaw.evaluate.scores import shown_comparison
-    from bayeslaw.laws.steps import Departure
+    from bayeslaw.laws.departure import Departure
     from bayeslaw.tables.table import is_synthetic
 
     settings = fitting.arguments() | {"method": fitting.method, "accepts": accept}

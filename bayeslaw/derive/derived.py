@@ -11,7 +11,7 @@ import xarray as xr
 from bayeslaw.common.arrays import Bools, Floats
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
-from bayeslaw.inference.forecast import BAND_LEVELS, band_columns, ends
+from bayeslaw.inference.bands import BAND_LEVELS, band_columns, ends
 from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.steps import UNIQUE

@@ -40,7 +40,7 @@ from bayeslaw.derive.derived import (
 from bayeslaw.derive.law_as_stated import law_as_stated
 from bayeslaw.inference.pools import pair_draws, role_of
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.laws.steps import Departure
+from bayeslaw.laws.departure import Departure
 from bayeslaw.tables.comparison import labels_of
 from bayeslaw.tables.table import Rows, is_synthetic
 from bayeslaw.tables.units import check_units

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Bools, Floats
-from bayeslaw.laws.steps import BASE_COLUMNS, Bases, log_slopes, total_tokens
+from bayeslaw.laws.departure import BASE_COLUMNS, Bases, log_slopes, total_tokens
 from bayeslaw.tables.validation import BASE_LOSSES, label_texts
 
 
@@ -17,16 +17,16 @@ def base_losses(bases: Bases, frame: pd.DataFrame) -> Floats:
     Losses in the table's columns count first, then those of known bases. Without labels, a row's
     base is the known one of its N and P, if there is only one.
     """
-    known = pd.DataFrame.from_dict(
+    measured_bases = pd.DataFrame.from_dict(
         dict(bases.known), orient="index", columns=BASE_COLUMNS
     )
-    alone = known.drop_duplicates(["params", "ptpp"], keep=False)
+    alone = measured_bases.drop_duplicates(["params", "ptpp"], keep=False)
     models = pd.MultiIndex.from_frame(frame[["params", "ptpp"]].astype(float))
     of_models = alone.set_index(["params", "ptpp"]).reindex(models)
     losses = of_models.to_numpy(float, copy=True)
     if "base" in frame:
         base = label_texts(frame["base"])
-        of_labels = known.reindex(base)[list(BASE_LOSSES)].to_numpy(float)
+        of_labels = measured_bases.reindex(base)[list(BASE_LOSSES)].to_numpy(float)
         losses = np.where(base.isna().to_numpy()[:, None], losses, of_labels)
     for i, column in enumerate(BASE_LOSSES):
         if column in frame:

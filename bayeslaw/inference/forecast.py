@@ -1,6 +1,5 @@
 """Forecasts: draws of the loss of some rows, with bands and where the rows lie."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,7 +12,16 @@ import xarray as xr
 from bayeslaw.common.arrays import Bools, Floats, Strings
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count
-from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
+from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown
+from bayeslaw.inference.bands import (
+    BAND_LEVELS,
+    band_columns,
+    band_table,
+    ends,
+    inside,
+    inside_words,
+    listed,
+)
 from bayeslaw.inference.convergence import Convergence
 from bayeslaw.inference.fitted import FittedLaw
 from bayeslaw.inference.variance import parts_of, shares, shares_blocks
@@ -28,96 +36,6 @@ from bayeslaw.tables.validation import COLUMNS, COVARIATES, LABEL_COLUMNS, OF_DO
 from bayeslaw.tables.verdict import Verdict, judge
 
 KINDS = ("predictive", "latent")
-BAND_LEVELS = (0.5, 0.8, 0.9)
-
-
-def ends(level: float) -> list[float]:
-    """Probabilities of the ends of a central band, whose level is strictly between 0 and 1."""
-    if not 0 < level < 1:
-        raise TableError(
-            f"band level {level:g} is not between 0 and 1; 0.9 is a 90 % band."
-        )
-    return [(1 - level) / 2, (1 + level) / 2]
-
-
-def _listed(levels: float | Sequence[float]) -> Sequence[float]:
-    """Levels of bands, of which one may be given as a number."""
-    return [levels] if isinstance(levels, int | float) else levels
-
-
-def band_columns(level: float) -> list[str]:
-    """Columns with the ends of a central band, such as ``lower_90`` and ``upper_90``."""
-    return [f"{side}_{100 * level:g}" for side in ("lower", "upper")]
-
-
-def inside(frame: pd.DataFrame, levels: Sequence[float]) -> pd.DataFrame:
-    """Whether losses lie inside their bands: `inside_90` and so on, missing without a loss."""
-    loss = frame["loss"]
-    marks = {}
-    for level in levels:
-        lower, upper = (frame[column] for column in band_columns(level))
-        marks[f"inside_{100 * level:g}"] = loss.between(lower, upper)
-    within = pd.DataFrame(marks, frame.index)
-    # A row that was not measured lies neither inside nor outside.
-    return (
-        within.astype("boolean").where(loss.notna(), axis=0) if loss.hasnans else within
-    )
-
-
-def band_table(
-    frame: pd.DataFrame, covariates: Sequence[str], levels: Sequence[float]
-) -> Table:
-    """Medians and bands of rows; beside measured losses the error, and whether they lie inside."""
-    ends = [band_columns(level) for level in levels]
-    narrow = min(
-        (float((frame[high] - frame[low]).min()) for low, high in ends), default=0.0
-    )
-    # As many as tell the ends of the narrowest band apart: of more, other draws have others.
-    decimals = min(max(3, -math.floor(math.log10(narrow / 2))), 6) if narrow > 0 else 4
-    loss = f".{decimals}f"
-    columns = {c: frame[c] for c in covariates}
-    if measured := "loss" in frame:
-        columns["loss"] = frame["loss"]
-    columns["median"] = frame["median"]
-    if measured:
-        columns["error"] = 100 * (frame["median"] / frame["loss"] - 1)
-    for level, (low, high) in zip(levels, ends, strict=True):
-        name = f"{100 * level:g}"
-        band = (
-            frame[low].map(f"{{:{loss}}}".format)
-            + "–"
-            + frame[high].map(f"{{:{loss}}}".format)
-        )
-        if measured:
-            band += frame[f"inside_{name}"].map({True: "  in", False: " out"})
-        columns[f"{name} % band"] = band
-    if "position" in frame and frame["position"].nunique() > 1:
-        columns["position"] = frame["position"]
-    # Rows inside the hull would have a column of zeros.
-    if "decades" in frame and frame["decades"].any():
-        columns["decades"] = frame["decades"]
-    formats: dict[str, Format] = {
-        c: count for c in covariates if c not in ("row", *LABEL_COLUMNS)
-    }
-    formats |= {
-        "loss": loss,
-        "median": loss,
-        "error": "{:+z.1f} %".format,
-        "decades": ".2f",
-    }
-    shown = pd.DataFrame(columns).reset_index(drop=True)
-    left = ("position", *LABEL_COLUMNS)
-    return Table(shown, "", formats, ("decades", "error", "position"), left)
-
-
-def inside_words(frame: pd.DataFrame, levels: Sequence[float]) -> str:
-    """How many measured losses lie inside each band."""
-    names = [f"{100 * level:g}" for level in levels]
-    *counts, last = [
-        f"{int(frame[f'inside_{n}'].sum())} in the {n} % band" for n in names
-    ]
-    words = f"{', '.join(counts)} and {last}" if counts else last
-    return f"Of {len(frame)} measured losses, {words}."
 
 
 @dataclass(frozen=True)
@@ -187,36 +105,35 @@ class Forecast(Showing):
     @property
     def about(self) -> dict[str, Covariate]:
         """What is known of each of the `columns`; see `bayeslaw.Law.about`."""
-        return {
-            c: row for fit in self.fits.values() for c, row in fit.law.about.items()
-        }
+        about: dict[str, Covariate] = {}
+        for fit in self.fits.values():
+            about |= fit.law.about
+        return about
 
     @property
     def stated(self) -> pd.DataFrame:
         """The rows, with domain, role and kind of all fitted rows where they state none."""
         rows = self.frame
-        for fitted in (fit.table.frame for fit in self.fits.values()):
+        for fit in self.fits.values():
+            fitted = fit.table.frame
             for column in (*OF_DOMAIN, ANNEALED):
-                by_losses = column == "role"  # or by a column of labels
-                stated = (
-                    [*labels_of(fitted, column)]
-                    if by_losses
-                    else distinct(fitted, column)
-                )
+                if column == "role":  # which losses and labels tell as well as a column
+                    values = [*labels_of(fitted, column)]
+                else:
+                    values = distinct(fitted, column)
                 # With one value in all fitted rows, a forecast is of that one, stated or not.
-                if column not in rows and len(stated) == 1:
-                    rows = rows.assign(**{column: stated[0]})
+                if column not in rows and len(values) == 1:
+                    rows = rows.assign(**{column: values[0]})
         return rows
 
     @property
     def labels(self) -> tuple[str, ...]:
         """Columns of labels by which rows are told apart."""
-        levels = [level for fit in self.fits.values() for level in fit.spec.effects]
-        return tuple(
-            dict.fromkeys(
-                [*LABEL_COLUMNS, *(effects.level(name).column for name in levels)]
-            )
-        )
+        columns = dict.fromkeys(LABEL_COLUMNS)
+        for fit in self.fits.values():
+            for name in fit.spec.effects:
+                columns[effects.level(name).column] = None
+        return tuple(columns)
 
     @property
     def synthetic(self) -> bool:
@@ -257,15 +174,12 @@ class Forecast(Showing):
         covariates, `position` and `decades` of `positions`, and `median`, `lower`, `upper`
         in nats per token. `TableError` if a level is not strictly between 0 and 1.
         """
-        levels = _listed(levels)
+        levels = listed(levels)
         if not len(levels):
             raise TableError("bands needs at least one level, such as 0.9.")
         columns = dict.fromkeys((*COVARIATES, *self.columns, *COLUMNS))
-        rows = (
-            self.frame[[c for c in columns if c in self.frame]]
-            .rename_axis("row")
-            .reset_index()
-        )
+        present = [column for column in columns if column in self.frame]
+        rows = self.frame[present].rename_axis("row").reset_index()
         marks = self._marks()
         by_level = []
         for level in levels:
@@ -306,16 +220,11 @@ class Forecast(Showing):
             raise TableError(
                 "this forecast comes without its fits; forecast again from them."
             )
-        members = [
-            (self.weights.get(name, 1.0), fit) for name, fit in self.fits.items()
-        ]
-        return shares(
-            [
-                (w, parts_of(fit, self.frame, self.kind, self.seed))
-                for w, fit in members
-            ],
-            self.frame.index,
-        )
+        members = []
+        for name, fit in self.fits.items():
+            parts = parts_of(fit, self.frame, self.kind, self.seed)
+            members.append((self.weights.get(name, 1.0), parts))
+        return shares(members, self.frame.index)
 
     def to_frame(self, levels: float | Sequence[float] = BAND_LEVELS) -> pd.DataFrame:
         """The rows of the forecast with their bands.
@@ -324,7 +233,7 @@ class Forecast(Showing):
         level, in nats per token; `inside_90` and so on beside a measured loss; `position` and
         `decades` of `positions`.
         """
-        levels = _listed(levels)
+        levels = listed(levels)
         frame = self.frame.assign(median=self.median)
         for level in levels:
             frame[band_columns(level)] = self.quantile(ends(level)).T
@@ -345,69 +254,87 @@ class Forecast(Showing):
             Whether to take the variance of each row apart: law, parameters, discrepancy, effects,
             noise; see `variance`.
         """
-        levels = _listed(levels)
+        levels = listed(levels)
         frame = self.to_frame(levels)
-        rows = len(self.frame)
-        measured = "loss" in frame
-        laws = [fit.law for fit in self.fits.values()]
-        used = [*(self.columns or COVARIATES)]
-        used += {step.called_by for law in laws for step in law.steps} & {UNIQUE}
-        # Rows are annealed unless a table says otherwise, so only the others are news.
-        used += [ANNEALED] * (ANNEALED in frame and not frame[ANNEALED].all())
-        order = dict.fromkeys((*COVARIATES, *self.columns, UNIQUE, ANNEALED))
-        used = [c for c in order if c in used and c in frame]
+        used = self._shown_covariates()
         # What all rows share is said once above the table.
-        constant = [c for c in used if rows > 1 and frame[c].nunique() == 1]
-        kind = "posterior predictive" if self.kind == "predictive" else "latent loss"
+        constant = []
+        if len(frame) > 1:
+            constant = [column for column in used if frame[column].nunique() == 1]
+        columns = [column for column in used if column not in constant]
+        if frame.duplicated(used).any():
+            # Rows that differ in no covariate are told apart by their run or base.
+            labels = [column for column in ("run", "base") if column in frame]
+            columns = [*labels[:1], *columns]
         words = in_words(self.positions) if self.fits else ""
-        far = self.verdict.evidence
-        blocks: list[Block] = []
-        if far:
-            blocks.append(Note(far, "no evidence"))
-        blocks += [Note(SYNTHETIC, "synthetic")] * self.synthetic
-        if not self.convergence.enough:
-            blocks.append(self.convergence.note)
+        blocks = self._notes()
         if constant:
             same = ", ".join(f"{c} {count(frame[c].iloc[0])}" for c in constant)
             blocks.append(f"all at {same}")
-        blocks += [f"{words}."] if words else []
-        fitted_columns = {
-            *used,
-            *(c for fit in self.fits.values() for c in fit.table.frame),
-        }
-        if other := [c for c in COVARIATES if c in frame and c not in fitted_columns]:
-            text = f"The fit does not know {' and '.join(other)}: the forecast is the same at any."
-            blocks.append(Note(text, "caution"))
-        columns = [c for c in used if c not in constant]
-        if frame.duplicated(used).any():
-            # Rows that differ in no covariate are told apart by their run or base.
-            columns = [*[c for c in ("run", "base") if c in frame][:1], *columns]
+        if words:
+            blocks.append(f"{words}.")
+        blocks += self._notes_on_columns(used)
         blocks.append(band_table(frame, columns, levels))
-        if measured:
-            blocks += [self.held_words(levels)]
-        apart: dict[str, object] = {}
-        if why:
-            variance = self.variance()
-            labelled = pd.concat([frame[columns], variance], axis=1).reset_index(
-                drop=True
-            )
-            labels: dict[str, Format] = {
-                c: count for c in columns if c not in LABEL_COLUMNS
-            }
-            blocks += shares_blocks(labelled, labels)
-            apart = {"variance": variance.to_dict("records")}
         document = {
             "kind": self.kind,
             "levels": list(levels),
             "positions": words,
-            "evidence": far or None,
+            "evidence": self.verdict.evidence or None,
             "synthetic": self.synthetic,
             "rows": frame.to_dict("records"),
-            **apart,
         }
-        figures = ("observed", "coverage") if measured else ()
-        title = f"Forecast of {rows} row{'s' * (rows != 1)}: {kind}, nats per token"
+        figures: tuple[str, ...] = ()
+        if "loss" in frame:
+            blocks.append(self.held_words(levels))
+            figures = ("observed", "coverage")
+        if why:
+            variance = self.variance()
+            labelled = pd.concat([frame[columns], variance], axis=1)
+            formats: dict[str, Format] = {}
+            for column in columns:
+                if column not in LABEL_COLUMNS:
+                    formats[column] = count
+            blocks += shares_blocks(labelled.reset_index(drop=True), formats)
+            document["variance"] = variance.to_dict("records")
+        kind = "posterior predictive" if self.kind == "predictive" else "latent loss"
+        rows = "1 row" if len(frame) == 1 else f"{len(frame)} rows"
+        title = f"Forecast of {rows}: {kind}, nats per token"
         return Shown(title, blocks, document, figures)
+
+    def _shown_covariates(self) -> list[str]:
+        """Columns of the rows that a reader needs beside a band."""
+        used = {*(self.columns or COVARIATES)}
+        for fit in self.fits.values():
+            for step in fit.law.steps:
+                if step.called_by == UNIQUE:
+                    used.add(UNIQUE)
+        # Rows are annealed unless a table says otherwise, so only the others are news.
+        if ANNEALED in self.frame and not self.frame[ANNEALED].all():
+            used.add(ANNEALED)
+        order = dict.fromkeys((*COVARIATES, *self.columns, UNIQUE, ANNEALED))
+        return [column for column in order if column in used and column in self.frame]
+
+    def _notes(self) -> list[Block]:
+        """What a reader must know of the fit and of how far out the rows lie."""
+        notes: list[Block] = []
+        if self.verdict.evidence:
+            notes.append(Note(self.verdict.evidence, "no evidence"))
+        if self.synthetic:
+            notes.append(Note(SYNTHETIC, "synthetic"))
+        if not self.convergence.enough:
+            notes.append(self.convergence.note)
+        return notes
+
+    def _notes_on_columns(self, used: Sequence[str]) -> list[Block]:
+        """Covariates of the rows that no fit has read."""
+        fitted = {*used}
+        for fit in self.fits.values():
+            fitted.update(map(str, fit.table.frame.columns))
+        unread = [c for c in COVARIATES if c in self.frame and c not in fitted]
+        if not unread:
+            return []
+        text = f"The fit does not know {' and '.join(unread)}: the forecast is the same at any."
+        return [Note(text, "caution")]
 
     @property
     def held_out(self) -> "Forecast":
@@ -419,10 +346,9 @@ class Forecast(Showing):
         new = ~self._fitted
         if new.all() or not new.any():
             return self
-        places = np.flatnonzero(new)
-        return replace(
-            self, draws=self.draws.isel(row=places), frame=self.frame.iloc[places]
-        )
+        rows = np.flatnonzero(new)
+        draws = self.draws.isel(row=rows)
+        return replace(self, draws=draws, frame=self.frame.iloc[rows])
 
     def held_words(self, levels: Sequence[float]) -> str:
         """How many measured losses of `held_out` lie inside each band, and which were fitted."""
@@ -434,10 +360,8 @@ class Forecast(Showing):
         """Whether each row was fitted, (rows,); none of a forecast without its fits, or losses."""
         if not self.fits or "loss" not in self.frame:
             return np.zeros(len(self.frame), bool)
-        table = next(
-            iter(self.fits.values())
-        ).table  # all fits of a pool are of one table
-        return fitted_rows(self.frame, table.frame)
+        first, *_ = self.fits.values()  # all fits of a pool are of one table
+        return fitted_rows(self.frame, first.table.frame)
 
     def write(
         self, path: str | Path, levels: float | Sequence[float] = BAND_LEVELS
@@ -449,11 +373,10 @@ class Forecast(Showing):
         """Columns of every exported table: positions, and what a reader must know of the fit."""
         positions = self.positions
         failures = self.convergence.failures
-        marks: dict[str, Floats | Strings | str | bool] = {
-            c: positions[c].to_numpy()
-            for c in ("position", "decades")
-            if c in positions
-        }
+        marks: dict[str, Floats | Strings | str | bool] = {}
+        for column in ("position", "decades"):
+            if column in positions:
+                marks[column] = positions[column].to_numpy()
         if self.synthetic and "synthetic" not in self.frame:
             marks["synthetic"] = True
         if failures:

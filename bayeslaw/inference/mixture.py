@@ -21,41 +21,44 @@ def mixed(
     These have no discrepancy: its parameters are zero. They stand in no order, and
     ``stats["exact"]`` marks them.
     """
-    available = [part.draws.sizes["draw"] for part in (deviating, exact)]
-    longest = min(available[0] / (1 - share), available[1] / share)
+    longest = min(
+        deviating.draws.sizes["draw"] / (1 - share), exact.draws.sizes["draw"] / share
+    )
     total = settings.draws or math.floor(longest + 1e-9)  # 600 / (2 / 3) is 899.99
-    counts = [total - round(total * share), round(total * share)]
-    draws = []
-    stats = []
-    for part, count, mark in zip(
-        (deviating, exact), counts, (False, True), strict=True
-    ):
-        kept = {"draw": spread_draws(part.draws.sizes["draw"], count)}
-        draws.append(part.draws.isel(kept))
-        marks = xr.full_like(part.stats["diverging"], mark, bool)
-        stats.append(part.stats.assign(exact=marks).isel(kept))
-    missing = [name for name in draws[0].data_vars if name not in draws[1]]
-    zeros = draws[0][missing].isel(draw=np.zeros(counts[1], int)) * 0.0
-    draws[1] = draws[1].assign(zeros.assign_coords(draw=draws[1]["draw"]).data_vars)
+    of_law_alone = round(total * share)
+    draws, stats = _thinned(deviating, total - of_law_alone, exact=False)
+    exact_draws, exact_stats = _thinned(exact, of_law_alone, exact=True)
+    missing = [name for name in draws.data_vars if name not in exact_draws]
+    zeros = draws[missing].isel(draw=np.zeros(of_law_alone, int)) * 0.0
+    zeros = zeros.assign_coords(draw=exact_draws["draw"])
+    exact_draws = exact_draws.assign(zeros.data_vars)
     rng = np.random.default_rng(settings.seed)
-    chains = draws[0].sizes["chain"]
-    order = np.array([rng.permutation(total) for _ in range(chains)])
+    order = np.array([rng.permutation(total) for _ in range(draws.sizes["chain"])])
     return replace(
         deviating,
-        draws=_shuffled(draws, order),
-        stats=_shuffled(stats, order),
+        draws=_shuffled([draws, exact_draws], order),
+        stats=_shuffled([stats, exact_stats], order),
         convergence=deviating.convergence.worst(exact.convergence),
     )
+
+
+def _thinned(
+    sampled: Sampled, count: int, *, exact: bool
+) -> tuple[xr.Dataset, xr.Dataset]:
+    """So many draws of each chain, and their statistics, in which `exact` marks them."""
+    kept = {"draw": spread_draws(sampled.draws.sizes["draw"], count)}
+    marks = xr.full_like(sampled.stats["diverging"], exact, bool)
+    return sampled.draws.isel(kept), sampled.stats.assign(exact=marks).isel(kept)
 
 
 def _shuffled(parts: Sequence[xr.Dataset], order: Ints) -> xr.Dataset:
     """The draws of all parts, in an order for each chain."""
     names = [name for name in parts[0].data_vars if all(name in part for part in parts)]
-    both = xr.concat(
-        [part[names] for part in parts], "draw", coords="minimal", compat="override"
-    )
-    chains = xr.DataArray(np.arange(len(order)), dims="chain")
-    found = both.isel(chain=chains, draw=xr.DataArray(order, dims=("chain", "draw")))
-    return found.assign_coords(
-        chain=np.arange(len(order)), draw=np.arange(order.shape[1])
-    )
+    common = [part[names] for part in parts]
+    both = xr.concat(common, "draw", coords="minimal", compat="override")
+    chain = np.arange(len(order))
+    draw = np.arange(order.shape[1])
+    of_chain = xr.DataArray(chain, dims="chain")
+    of_draw = xr.DataArray(order, dims=("chain", "draw"))
+    shuffled = both.isel(chain=of_chain, draw=of_draw)
+    return shuffled.assign_coords(chain=chain, draw=draw)

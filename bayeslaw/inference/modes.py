@@ -9,11 +9,13 @@ from scipy.special import logit
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.engine.machine import assemble, run, value_and_gradient
+from bayeslaw.engine.machine import run, value_and_gradient
+from bayeslaw.engine.program import assemble
 from bayeslaw.engine.tape import FUNCTIONS as F
 from bayeslaw.engine.tape import Tape, stack
-from bayeslaw.huber.descent import AGREE, Objective, screened_starts
+from bayeslaw.huber.objective import AGREE, Objective
 from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.huber.starts import screened_starts
 from bayeslaw.inference.points import fit_at
 from bayeslaw.laws.priors import FLOOR, Prior
 from bayeslaw.model.coordinates import FLAT, log_prior_of_floor, on_the_line
@@ -42,10 +44,10 @@ def mode_of(
     """
     law = spec.law
     objective = Objective(spec.law, table, delta)
-    names = [*law.coordinates, "sigma", *spec.likelihood.parameters]
-    of_prior = {name: spec.likelihood.parameters.get(name, name) for name in names}
-    priors = {name: spec.priors.get(prior, FLAT) for name, prior in of_prior.items()}
-    supports = [prior.support for prior in priors.values()]
+    priors = {}
+    for name in (*law.coordinates, "sigma", *spec.likelihood.parameters):
+        of_prior = spec.likelihood.parameters.get(name, name)
+        priors[name] = spec.priors.get(of_prior, FLAT)
     density = _density(make_data(spec, table), priors)
 
     def down(point: Floats) -> tuple[float, Floats]:
@@ -53,8 +55,10 @@ def mode_of(
         return -value, -gradient
 
     def hessian(point: Floats) -> Floats:
-        steps = HESSIAN_STEP * np.eye(len(point))
-        rows = np.array([down(point + h)[1] - down(point - h)[1] for h in steps])
+        differences = []
+        for step in HESSIAN_STEP * np.eye(len(point)):
+            differences.append(down(point + step)[1] - down(point - step)[1])
+        rows = np.array(differences)
         # Differences of a gradient are symmetric only up to rounding.
         return np.asarray((rows + rows.T) / (4 * HESSIAN_STEP))
 
@@ -67,29 +71,32 @@ def mode_of(
         q = law.to_reference(paper, objective.at)
         # Nor has the scatter of a start that fits exactly.
         q["sigma"] = max(float(np.std(objective.residuals(row[None]))), 1e-6)
-        # A parameter of the likelihood is of order one.
-        ones = [4.0 if support == (0, np.inf) else 0.0 for support in supports]
-        values = [q.get(name, one) for name, one in zip(names, ones, strict=True)]
-        return np.array(
-            [_unconstrained(*pair) for pair in zip(values, supports, strict=True)]
-        )
+        values = []
+        for name, prior in priors.items():
+            # A parameter of the likelihood is of order one.
+            of_order_one = 4.0 if prior.support == (0, np.inf) else 0.0
+            values.append(_unconstrained(q.get(name, of_order_one), prior.support))
+        return np.array(values)
 
-    options = {"gtol": GRADIENT}
-    newton: Any = {
-        "jac": True,
-        "hess": hessian,
-        "method": "trust-exact",
-        "options": options,
-    }
-    rows = screened_starts(objective, SCREENED, seed)[:CLIMBED]
-    ends = [minimize(down, start(row), **newton) for row in rows]
+    ends: list[Any] = []
+    for row in screened_starts(objective, SCREENED, seed)[:CLIMBED]:
+        end = minimize(
+            down,
+            start(row),
+            jac=True,
+            hess=hessian,
+            method="trust-exact",
+            options={"gtol": GRADIENT},
+        )
+        ends.append(end)
     ends.sort(key=lambda end: end.fun)
     height = np.array([end.fun for end in ends])
     agree = height - height[0] <= AGREE * max(1, abs(height[0]))
     same = []
     for end in ends[: agree.sum()]:
-        pairs = zip(names, supports, end.x, strict=True)
-        q = {name: on_the_line(support, value)[0] for name, support, value in pairs}
+        q = {}
+        for (name, prior), value in zip(priors.items(), end.x, strict=True):
+            q[name] = on_the_line(prior.support, value)[0]
         same.append(objective.point(law.amounts(q, objective.at)))
     says = "the mode runs to a bound ({}); it is not interior"
     return fit_at(objective, np.array(same), SCREENED, agree, says, rtol=1e-4)
@@ -106,8 +113,9 @@ def _density(
     point = tape.input("point", len(priors))
     x = data.x
     z = [point.view(k, (1, 1)) for k in range(len(priors))]
-    pairs = zip(priors.items(), z, strict=True)
-    q = {name: on_the_line(prior.support, node)[0] for (name, prior), node in pairs}
+    q = {}
+    for (name, prior), node in zip(priors.items(), z, strict=True):
+        q[name] = on_the_line(prior.support, node)[0]
     amounts = law.amounts(q, at, F)
     loss = law.evaluate(amounts, {name: tape.constant(x[name]) for name in x}, at, F)
     residuals = tape.constant(data.observed) - F.log(loss)
@@ -124,17 +132,17 @@ def _density(
     (value, _), (gradient, _) = program.outputs
     run(program.once, program.index, program.memory)
     own = program.code, program.index, program.memory
-    return lambda place: value_and_gradient(*own, place, value, gradient)
+    return lambda point: value_and_gradient(*own, point, value, gradient)
 
 
 def _unconstrained(value: float, support: tuple[float, float]) -> float:
-    """A value's place on the real line, moved into the support if it lies outside."""
+    """A value of some support as one of the real line, moved into the support if outside."""
     low, high = support
     if not low < value < high:
         width = min(high - low, 1.0)
         value = float(np.clip(value, low + 0.1 * width, high - 0.1 * width))
     if np.isinf(low):
         return value
-    return float(
-        np.log(value) if np.isinf(high) else logit((value - low) / (high - low))
-    )
+    if np.isinf(high):
+        return float(np.log(value))
+    return float(logit((value - low) / (high - low)))

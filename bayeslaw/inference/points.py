@@ -10,15 +10,11 @@ from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning, unknown
 from bayeslaw.common.progress import step
 from bayeslaw.design.design import Design
-from bayeslaw.huber.descent import (
-    Bounds,
-    Objective,
-    polish_best,
-    screened_starts,
-    solutions,
-)
+from bayeslaw.huber.descent import polish_best, solutions
 from bayeslaw.huber.doubts import doubt, too_few
+from bayeslaw.huber.objective import Bounds, Objective
 from bayeslaw.huber.point_fit import SAME_FORECAST, PointFit
+from bayeslaw.huber.starts import screened_starts
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.model.training import for_table
@@ -164,10 +160,10 @@ def fit_at(
         names = ", ".join(f"{name} = {value:g}" for name, value in at_bounds.items())
         words = f"{law.name} on {table.name}: {says.format(names)}."
         warnings.warn(words, FitWarning, stacklevel=4)
-    known = [objective.paper(point) for point in points]
+    solutions = [objective.paper(point) for point in points]
     return PointFit(
         law=law,
-        parameters=known[0],
+        parameters=solutions[0],
         at=objective.at,
         objective=float(objective.value(objective.residuals(points[:1]))[0])
         / len(table),
@@ -178,7 +174,7 @@ def fit_at(
         at_bounds=at_bounds,
         table=table,
         bounds=objective.bounds,
-        solutions=known,
+        solutions=solutions,
     )
 
 

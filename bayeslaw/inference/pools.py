@@ -69,47 +69,37 @@ class Pool(Showing, BaseFit):
             )
         accepted = [fit.accepts for fit in self.members.values()]
         object.__setattr__(self, "accepts", frozenset.intersection(*accepted))
-        object.__setattr__(
-            self, "weights", {n: float(w / total) for n, w in weights.items()}
-        )
+        shares = {name: float(weight / total) for name, weight in weights.items()}
+        object.__setattr__(self, "weights", shares)
 
     def heading(self) -> Shown:
         """The weights, and each member's model and convergence, without the parameters."""
-        shares = " and ".join(
-            f"{100 * weight:.0f} % {n}" for n, weight in self.weights.items()
-        )
-        heads = {name: member.heading() for name, member in self.members.items()}
+        percents = [f"{100 * w:.0f} % {name}" for name, w in self.weights.items()]
+        title = f"Pool of {' and '.join(percents)}"
         first = self.first
-        document_of_first = first.heading().document
-        blocks = list(
-            described(replace(first.law, held={}), first.table, first.at).blocks
-        )
+        blocks = [*described(replace(first.law, held={}), first.table, first.at).blocks]
+        heads = {}
+        failures = []
         for name, member in self.members.items():
+            heads[name] = member.heading().document
             note = held_columns(member.law)
-            blocks += [Note(f"{name}: {note}", "caution")] if note else []
+            if note:
+                blocks.append(Note(f"{name}: {note}", "caution"))
             state = member.convergence
             words = "; ".join([*member.how(), str(state)])
             blocks.append(Note(f"{name}: {words}", state.note.level))
-        failures = [
-            f"{name}: {failure}"
-            for name, member in self.members.items()
-            for failure in member.convergence.failures
-        ]
-        shared_keys = ("table", "train", "rows_train", "synthetic", "seed")
-        document = {
-            "law": self.name,
-            "title": f"Pool of {shares}",
-            **{
-                key: document_of_first[key]
-                for key in shared_keys
-                if key in document_of_first
-            },
-            "weights": dict(self.weights),
-            "members": {name: head.document for name, head in heads.items()},
-            "converged": not failures,
-            "failures": failures,
-        }
-        return Shown(f"{self.name}: Pool of {shares}", blocks, document)
+            for failure in state.failures:
+                failures.append(f"{name}: {failure}")
+        document: dict[str, object] = {"law": self.name, "title": title}
+        of_first = first.heading().document
+        for key in ("table", "train", "rows_train", "synthetic", "seed"):
+            if key in of_first:
+                document[key] = of_first[key]
+        document["weights"] = dict(self.weights)
+        document["members"] = heads
+        document["converged"] = not failures
+        document["failures"] = failures
+        return Shown(f"{self.name}: {title}", blocks, document)
 
     def shown(self) -> Shown:
         """The heading, and the parameters of each member."""
@@ -200,7 +190,7 @@ class Pool(Showing, BaseFit):
     def by_member(
         self, draws: Ints | None = None
     ) -> Iterator[tuple[Posterior, Ints, Ints]]:
-        """Members, with the draws of theirs that some draws of the pool are, and their places."""
+        """Yield each member, its draws among those chosen, and where they stand among them."""
         fits, owner, draw = self._layout
         wanted = np.arange(self.count) if draws is None else draws
         for k, fit in enumerate(fits):
@@ -338,8 +328,11 @@ def member_laws(law: object) -> Sequence[str | Path | Law] | None:
 
 def role_of(fit: Fit) -> str:
     """Role of the domain of a fit's losses: "target" or "source"; empty if nothing says it."""
-    roles = set() if fit.table is None else labels_of(fit.table.frame, "role")
-    roles |= {law.role for law in fit.laws if law.role} if not roles else set()
+    roles: set[str] = set()
+    if fit.table is not None:
+        roles = labels_of(fit.table.frame, "role")
+    if not roles:
+        roles = {law.role for law in fit.laws if law.role}
     return roles.pop() if len(roles) == 1 else ""
 
 
@@ -352,14 +345,14 @@ def check_roles(target: Fit, source: Fit) -> None:
             "target and source are swapped: the target's table is of the domain that its bases "
             "were pre-trained on, which may be forgotten; give its fit as the source."
         )
-    if swapped or alike:
-        role = "source" if swapped else "target"
-        which, other = (
-            ("target", "adapted to") if swapped else ("source", "pre-trained on")
-        )
+    says = "(column 'role', or the losses of its bases)"
+    if swapped:
         raise FitError(
-            f"the {which}'s fit is of role {role} (column 'role', or the losses of its bases); "
-            f"give a fit of the domain {other}."
+            f"the target's fit is of role source {says}; give a fit of the domain adapted to."
+        )
+    if alike:
+        raise FitError(
+            f"the source's fit is of role target {says}; give a fit of the domain pre-trained on."
         )
 
 
@@ -381,20 +374,24 @@ def pair_draws(fits: Sequence[Fit]) -> tuple[list[Ints], str]:
     that were fitted together. Separate fits are independent, so any pairing of their draws is
     valid; longer posteriors are thinned.
     """
-    sampled = [tuple(map(_sampled, fit.members.values())) for fit in fits]
-    # A point fit has no draws.
-    posteriors = [name for name in dict.fromkeys(sampled) if name]
+    # Fits of the same draws, which a point fit has none of.
+    draws_of: list[tuple[int | str, ...]] = []
+    for fit in fits:
+        draws_of.append(tuple(map(_sampled, fit.members.values())))
+    posteriors = [ids for ids in dict.fromkeys(draws_of) if ids]
     draws = min((fit.count for fit in fits if fit.members), default=1)
-    # Chains sampled with the same seed can be correlated between fits, so the draws of each are
-    # shifted against those of the others; the one draw of a point fit is in every pair.
-    shifts = {name: k * draws // len(posteriors) for k, name in enumerate(posteriors)}
-    index = [
-        np.roll(np.arange(draws) * fit.count // draws, shifts.get(name, 0))
-        for fit, name in zip(fits, sampled, strict=True)
-    ]
+    index = []
+    for fit, ids in zip(fits, draws_of, strict=True):
+        thinned = np.arange(draws) * fit.count // draws
+        # Chains sampled with the same seed can be correlated between fits, so the draws of each
+        # are shifted against those of the others; the one draw of a point fit is in every pair.
+        shift = 0
+        if ids:
+            shift = posteriors.index(ids) * draws // len(posteriors)
+        index.append(np.roll(thinned, shift))
     if not posteriors:
         return index, "no draws: all fits are point fits"
-    if sum(map(bool, sampled)) == 1:
+    if sum(map(bool, draws_of)) == 1:
         return index, "one posterior: the other fits are point fits"
     if len(posteriors) == 1:
         return index, "jointly: draw by draw of one fit"

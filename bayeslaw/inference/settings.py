@@ -137,13 +137,13 @@ class FitSettings:
     def __post_init__(self) -> None:
         """Refuse values of other kinds; numbers of NumPy become Python's, which files can hold."""
         for setting in fields(FitSettings):
-            known = setting.metadata["about"]
+            description = setting.metadata["about"]
             value = getattr(self, setting.name)
-            if known.words is not None:
-                _check_kind(setting.name, value, known.words)
-            elif known.least is not None:
+            if description.words is not None:
+                _check_kind(setting.name, value, description.words)
+            elif description.least is not None:
                 if value is not None or setting.default is not None:
-                    whole = _whole(setting.name, value, known.least)
+                    whole = _whole(setting.name, value, description.least)
                     object.__setattr__(self, setting.name, whole)
             elif setting.type is float:
                 object.__setattr__(self, setting.name, _number(setting.name, value))
@@ -231,10 +231,10 @@ def make_settings(settings: FitKeywords, seed: int) -> FitSettings:
 
 def check_names(settings: Mapping[str, object]) -> None:
     """Refuse settings that are not known."""
-    known = FitKeywords.__annotations__
+    valid = FitKeywords.__annotations__
     for name in settings:
-        if name not in known:
-            raise FitError(unknown("setting", name, known))
+        if name not in valid:
+            raise FitError(unknown("setting", name, valid))
 
 
 def shows_settings[F: Callable[..., object]](

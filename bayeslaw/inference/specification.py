@@ -9,10 +9,11 @@ import pandas as pd
 from bayeslaw.common.errors import TableWarning, argument
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.settings import FitKeywords, FitSettings, make_settings
+from bayeslaw.laws.departure import Departure
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import FLOORS
-from bayeslaw.laws.steps import Departure, Repetition
+from bayeslaw.laws.steps import Repetition
 from bayeslaw.model import effects, noise
 from bayeslaw.model.discrepancy import NoDiscrepancy, make_discrepancy
 from bayeslaw.model.spec import Spec, make_spec
@@ -96,13 +97,13 @@ def spec_as_stated(posterior: Posterior) -> Spec:
     settings = replace(make_settings(AS_STATED, 0), likelihood=fitted.likelihood)
     spec = _spec_for(law, table, settings)
     # Only what was asked for: a discrepancy has defaults of its own for the spread of effects.
-    asked = {
+    changed = {
         name: prior
         for name, prior in fitted.priors.items()
         if prior != fitted.default_priors.get(name)
     }
-    known = {*spec.priors, *FLOORS}
-    asked = {name: prior for name, prior in asked.items() if name in known}
-    if not asked:
+    valid = {*spec.priors, *FLOORS}
+    changed = {name: prior for name, prior in changed.items() if name in valid}
+    if not changed:
         return spec
-    return _spec_for(law, table, replace(settings, priors=asked))
+    return _spec_for(law, table, replace(settings, priors=changed))

@@ -27,7 +27,8 @@ from bayeslaw.inference.residuals import (
     residual_draws,
     too_few_sizes,
 )
-from bayeslaw.laws.steps import ANNEALED, UNIQUE, Departure
+from bayeslaw.laws.departure import Departure
+from bayeslaw.laws.steps import ANNEALED, UNIQUE
 from bayeslaw.model import effects
 from bayeslaw.model import prior as priors
 from bayeslaw.model.noise import OBSERVED

@@ -22,15 +22,13 @@ from bayeslaw.common.arrays import Array, Floats, Namespace, Untyped
 from bayeslaw.laws.deviations import WHOLE, Deviation, Scaled, Walk
 from bayeslaw.laws.parameters import Parameter, table_of
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.steps import SHARE_OFFSET, STEPS, Columns, Step, total
+from bayeslaw.laws.shares import covariates_of_replay
+from bayeslaw.laws.step import Columns, Step, total
+from bayeslaw.laws.steps import STEPS
 from bayeslaw.laws.symbols import COLUMN, ORIGIN, Named, Values, column_of
 from bayeslaw.laws.terms import Term
 from bayeslaw.tables.covariates import TABLE, Covariate
 
-REPLAY_CLIP = 1e-9
-"""The paper clips r to [REPLAY_CLIP, 1 - REPLAY_CLIP]."""
-EPSILON = 1e-5
-"""The number in ``log(r + epsilon)`` where no term states another."""
 IMAGINARY_STEP = 1e-30
 """Imaginary step of complex-step derivatives: too small to change the real part."""
 
@@ -80,8 +78,8 @@ class Law:
     left_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        parts = self.terms, self.steps, self.deviations
-        object.__setattr__(self, "by_symbol", table_of(*parts, self.by_symbol))
+        by_symbol = table_of(self.terms, self.steps, self.deviations, self.by_symbol)
+        object.__setattr__(self, "by_symbol", by_symbol)
 
     # -- the table of parameters --------------------------------------------------------------
 
@@ -116,30 +114,33 @@ class Law:
     @cached_property
     def priors(self) -> dict[str, Prior]:
         """Priors by what they are of: floor, reference coordinates, noise."""
-        rows = self.by_symbol.values()
-        return {r.prior_name or r.local: r.prior for r in rows if r.prior} | {
-            **self.noise
-        }
+        priors = {}
+        for row in self.by_symbol.values():
+            if row.prior:
+                priors[row.prior_name or row.local] = row.prior
+        return priors | {**self.noise}
 
     # -- covariates of a table ----------------------------------------------------------------
 
     @cached_property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
         """Columns of a table along which each reference coordinate acts."""
-        of_row = {
-            r.local: dict.fromkeys(map(column_of, r.along))
-            for r in self.by_symbol.values()
-        }
-        columns = {
-            n: tuple(c for c in row if c in self.columns) for n, row in of_row.items()
-        }
-        return {name: along for name, along in columns.items() if along}
+        covariates_of = {}
+        for row in self.by_symbol.values():
+            columns = dict.fromkeys(map(column_of, row.along))
+            along = tuple(column for column in columns if column in self.columns)
+            if along:
+                covariates_of[row.local] = along
+        return covariates_of
 
     @cached_property
     def covariate_names(self) -> tuple[str, ...]:
         """Covariates that the formula uses."""
-        used = {c for term in self.terms for c in term.covariates}
-        used |= {c for row in self.by_symbol.values() for c in row.along}
+        used: set[str] = set()
+        for term in self.terms:
+            used.update(term.covariates)
+        for row in self.by_symbol.values():
+            used.update(row.along)
         return tuple(c for c in (*COLUMN, *self.declared) if c in used)
 
     @cached_property
@@ -184,9 +185,8 @@ class Law:
     @property
     def without_discrepancy(self) -> "Law":
         """The law as it is stated in its file, with what the columns of a table call for."""
-        return replace(
-            self, deviations=(), steps=tuple(s for s in self.steps if not s.added)
-        )
+        steps = tuple(step for step in self.steps if not step.added)
+        return replace(self, deviations=(), steps=steps)
 
     def deviating(
         self, deviations: Sequence[Deviation], priors: Mapping[str, Prior]
@@ -195,11 +195,11 @@ class Law:
 
         The bounds of a parameter are the support of its prior.
         """
-        rows = {
-            n: Parameter(n, n, prior=p, bounds=p.support) for n, p in priors.items()
-        }
-        varying = tuple(v for d in deviations if (v := d.without(self.held)))
-        return replace(self, deviations=varying, by_symbol={**self.by_symbol, **rows})
+        rows = dict(self.by_symbol)
+        for name, prior in priors.items():
+            rows[name] = Parameter(name, name, prior=prior, bounds=prior.support)
+        varying = filter(None, [d.without(self.held) for d in deviations])
+        return replace(self, deviations=tuple(varying), by_symbol=rows)
 
     def with_steps(self, *steps: Step) -> "Law":
         """The law with steps, in place of those of the same kinds."""
@@ -306,9 +306,11 @@ class Law:
         for step in self.steps:
             parts, by = step.act((parts, by), p, x, at, xp)
         loss = total(parts)
-        return loss, {
-            d.of: 1.0 if d.of == WHOLE else by[d.of] / loss for d in self.deviations
-        }
+        shares: dict[str, Array] = {}
+        for deviation in self.deviations:
+            part = deviation.of
+            shares[part] = 1.0 if part == WHOLE else by[part] / loss
+        return loss, shares
 
     def floor(self, p: Values, x: Values, at: Values = ORIGIN) -> Floats:
         """Limit of `loss` as all terms vanish and adaptation never ends."""
@@ -368,12 +370,10 @@ class Law:
         for term in self.terms:
             p |= term.from_local(q, at, xp)
             p[term.coefficient] = q[term.slope] / term.local_exponent(p, at, xp)
-        # Coefficients of deviations may be missing: the sampler has them as weights.
-        p |= {
-            n: q[r.local]
-            for n, r in self.by_symbol.items()
-            if n not in p and r.local in q
-        }
+        for name, row in self.by_symbol.items():
+            # Coefficients of deviations may be missing: the sampler has them as weights.
+            if name not in p and row.local in q:
+                p[name] = q[row.local]
         p["E"] = q["L_ref"] - sum(p[c] for c in self.coefficients)
         for step in self.steps:
             p |= step.amounts(p, at)
@@ -385,9 +385,8 @@ class Law:
         """Paper coordinates from amounts at `at`."""
         p = dict(p)
         for term in self.terms:
-            p[term.coefficient] = p[term.coefficient] * xp.exp(
-                -term.log_ratio(p, at, ORIGIN, xp)
-            )
+            ratio = xp.exp(-term.log_ratio(p, at, ORIGIN, xp))
+            p[term.coefficient] = p[term.coefficient] * ratio
         for step in self.steps:
             p |= step.rescale(p, at)
         return {name: p[name] for name in self.parameters}
@@ -404,9 +403,8 @@ class Law:
         """Reference coordinates at `at` from paper coordinates."""
         p = dict(p)
         for term in self.terms:
-            p[term.coefficient] = p[term.coefficient] * xp.exp(
-                term.log_ratio(p, at, ORIGIN, xp)
-            )
+            ratio = xp.exp(term.log_ratio(p, at, ORIGIN, xp))
+            p[term.coefficient] = p[term.coefficient] * ratio
         for step in self.steps:
             p |= step.to_reference(p, at)
         q: dict[str, A] = {row.local: p[name] for name, row in self.by_symbol.items()}
@@ -449,16 +447,7 @@ def logs_of(law: Law, columns: Columns) -> dict[str, Floats]:
 
 def shares(law: Law, replay: Floats) -> dict[str, Floats]:
     """The covariates of replay ratios, each of their shape."""
-    share = np.clip(replay, REPLAY_CLIP, 1 - REPLAY_CLIP)
-    own = 1 - share if law.role == "target" else share
-    stated = [term.epsilon for term in law.terms if term.epsilon is not None]
-    epsilon = stated[0] if stated else EPSILON
-    return {
-        "replay": np.log(share),
-        "barrier": np.log(share + epsilon),
-        "share": share,
-        "fresh": np.log1p(-share),
-        "own": np.log(own),
-        "mixed": np.log(own + SHARE_OFFSET),
-        "rest": np.log(1 - own + SHARE_OFFSET),
-    }
+    for term in law.terms:
+        if term.epsilon is not None:
+            return covariates_of_replay(replay, law.role, term.epsilon)
+    return covariates_of_replay(replay, law.role)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from bayeslaw.common.errors import LawError, unknown
 from bayeslaw.common.files import Document, models_dir, named_file
 from bayeslaw.common.formatting import as_tuples
+from bayeslaw.laws.departure import Bases, Departure
 from bayeslaw.laws.forms import reads_share, taking
 from bayeslaw.laws.formula import FORMULA_FUNCTIONS
 from bayeslaw.laws.law import Law
@@ -23,7 +24,8 @@ from bayeslaw.laws.priors import (
     one_floor,
     parse_priors,
 )
-from bayeslaw.laws.steps import KAPPA, STEPS, Bases, Coupling, Departure, Step
+from bayeslaw.laws.step import Step
+from bayeslaw.laws.steps import KAPPA, STEPS, Coupling
 from bayeslaw.laws.symbols import LETTERS
 from bayeslaw.laws.terms import Term
 from bayeslaw.tables.covariates import Covariate, declared
@@ -118,8 +120,8 @@ def load_law(law: "str | Path | Law") -> Law:
     shipped = {path.stem: path for path in models_dir().glob("*.toml")}
     path = shipped.get(str(law)) or named_file(law)
     if path is None:
-        known = _of_publication(str(law)) or unknown("law", str(law), shipped)
-        raise LawError(known + " Or give the path of a TOML file.")
+        message = _of_publication(str(law)) or unknown("law", str(law), shipped)
+        raise LawError(message + " Or give the path of a TOML file.")
     try:
         return parse_law(path.read_text(encoding="utf-8"), path.stem, str(path))
     except UnicodeDecodeError as error:
@@ -235,8 +237,8 @@ def _terms(
     return terms
 
 
-def _departure(given: object, where: str) -> Departure:
-    keys = _check_table(given, _DEPARTURE, where)
+def _departure(written: object, where: str) -> Departure:
+    keys = _check_table(written, _DEPARTURE, where)
     _check_names("covariate", keys["along"], LETTERS.values(), f"{where}, along")
     return Departure(**keys)
 
@@ -311,16 +313,16 @@ def _declared(tables: Document, where: str) -> tuple[Covariate, ...]:
     return tuple(rows)
 
 
-def _check_table(given: object, keys: Mapping[str, _Key], where: str) -> Document:
+def _check_table(written: object, keys: Mapping[str, _Key], where: str) -> Document:
     """A table of a law file, all of whose keys and values are as they may be."""
-    if not isinstance(given, dict):
-        raise LawError(f"{where}: {given!r} is not a table of keys.")
-    _check_names("key", given, keys, where)
-    _check_values(given, keys, where)
+    if not isinstance(written, dict):
+        raise LawError(f"{where}: {written!r} is not a table of keys.")
+    _check_names("key", written, keys, where)
+    _check_values(written, keys, where)
     for key in keys:
-        if keys[key].required and key not in given:
+        if keys[key].required and key not in written:
             raise LawError(f'{where}: key "{key}" is missing; keys: {", ".join(keys)}.')
-    return given
+    return written
 
 
 def _check_values(table: Document, keys: Mapping[str, _Key], where: str) -> None:
@@ -336,10 +338,10 @@ def _check_symbols(law: Law, where: str) -> None:
     taken = ["E", "L_ref", *LETTERS, *law.declared, *NOISE, *linear]
     taken += [KAPPA] if law.step(Coupling) else []
     departure = law.step(Departure)
-    others = {exponent for term in law.terms for exponent in term.exponents}
-    others |= {*departure.parameters} if departure else set()
-    for symbol in [*linear, *others]:
-        if taken.count(symbol) + (symbol in others) > 1:
+    exponents = {exponent for term in law.terms for exponent in term.exponents}
+    exponents |= {*departure.parameters} if departure else set()
+    for symbol in [*linear, *exponents]:
+        if taken.count(symbol) + (symbol in exponents) > 1:
             raise LawError(
                 f"{where}: {symbol!r} has two meanings; give each coefficient, slope and "
                 "exponent a symbol of its own."
@@ -356,14 +358,14 @@ def _table(spec: Document, key: str, where: str) -> Document:
     return table
 
 
-def _ranges(given: Document, where: str) -> dict[str, tuple[float, float]]:
-    for name, pair in given.items():
+def _ranges(written: Document, where: str) -> dict[str, tuple[float, float]]:
+    for name, pair in written.items():
         numbers = isinstance(pair, list) and all(map(_is_number, pair))
         if not (numbers and len(pair) == 2 and pair[0] < pair[1]):
             raise LawError(
                 f"{where}: bounds of {name!r} are not [lower, upper]: {pair!r}."
             )
-    return {name: (float(low), float(high)) for name, (low, high) in given.items()}
+    return {name: (float(low), float(high)) for name, (low, high) in written.items()}
 
 
 def law_text(law: Law) -> str:

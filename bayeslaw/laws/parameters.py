@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from bayeslaw.laws.deviations import Deviation
 from bayeslaw.laws.priors import FLOOR, HALF, LINE, NOISE, UNIT, Prior
-from bayeslaw.laws.steps import Step
+from bayeslaw.laws.step import Step
 from bayeslaw.laws.terms import Term
 
 

@@ -109,9 +109,9 @@ _FAMILIES = {
 _SIGNED = ("LogNormal", "Normal", "StudentT")  # their mu may have either sign
 
 
-def _standard(name: str, given: Numbers) -> Numbers:
+def _standard(name: str, stated: Numbers) -> Numbers:
     """The arguments of a distribution with its defaults, as its `_Family` takes them."""
-    a = {"mu": 0.0, "sigma": 1.0, "lower": 0.0, "upper": 1.0, **given}
+    a = {"mu": 0.0, "sigma": 1.0, "lower": 0.0, "upper": 1.0, **stated}
     if "lam" in a:
         a["scale"] = 1 / a["lam"]
     if name in ("Beta", "Gamma", "InverseGamma") and "alpha" not in a:

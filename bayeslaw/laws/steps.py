@@ -1,32 +1,20 @@
-"""Steps of a law: a coupling, a base, an offset, repeated data.
-
-They act on the loss beside floor and terms. A law whose loss departs from that of pre-trained
-models knows the losses of these, its `Bases`, and the laws that they follow.
-"""
+"""Steps of laws: coupled terms, checkpoints that are not annealed, repeated data."""
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from bayeslaw.common.arrays import Array, Floats, Namespace, Untyped
-from bayeslaw.common.errors import TableError
-from bayeslaw.laws.deviations import CORE, START, WHOLE, Deviation, Linear
-from bayeslaw.laws.latex import tex
+from bayeslaw.laws.departure import Departure
+from bayeslaw.laws.deviations import WHOLE, Linear
 from bayeslaw.laws.priors import Prior
+from bayeslaw.laws.step import Columns, Loss, Step, total
 from bayeslaw.laws.symbols import COLUMN, SYMBOLS, Named, Values
-from bayeslaw.tables.validation import BASE_LOSSES
 
-BASE_COLUMNS = ["params", "ptpp", *BASE_LOSSES]
-"""Columns of a table of bases."""
-REFERENCE_SHARE = 0.25
-"""Share of the domain's own text at which its factor is 1."""
-SHARE_OFFSET = 0.01
-"""Added to a share under the logarithms of the covariates ``mixed`` and ``rest``."""
 UNIQUE = "unique_tokens"
 """Column of a table: distinct tokens of the new data."""
 ANNEALED = "annealed"
@@ -45,167 +33,6 @@ KAPPA = "kappa"
 """Parameter of a coupling of terms."""
 
 
-# -- bases -----------------------------------------------------------------------------------------
-
-
-type Columns = Mapping[str, Floats]
-"""Columns of some rows by name, each of shape (rows,)."""
-
-
-class LossLaw(Protocol):
-    """The bases' law, of N and D alone: a `Law`, whose module imports this one."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def parameters(self) -> tuple[str, ...]: ...
-    def covariates(self, columns: Columns, /) -> dict[str, Floats]: ...
-    def loss(self, p: Values, x: Values, /) -> Floats: ...
-    def gradient(self, p: Values, x: Values, /) -> dict[str, Floats]: ...
-
-
-@dataclass(frozen=True)
-class Bases:
-    """Losses of the pre-trained models of a table, and of others like them; nats per token."""
-
-    # N, P and both losses of each base by its label; the law of both losses, with D = P N, and its
-    # parameters for each column; the covariance of the logs of both losses around their laws; for
-    # each column, that of the estimates of the law's parameters.
-    known: Mapping[str, tuple[float, float, float, float]]
-    law: LossLaw
-    parameters: Mapping[str, Mapping[str, float]]
-    spread: tuple[tuple[float, ...], ...]
-    errors: Mapping[str, tuple[tuple[float, ...], ...]]
-
-    def logs(
-        self, columns: Columns, noise: Floats | None = None
-    ) -> tuple[Floats, Floats]:
-        """Logs of the start loss, and of the base's loss over the expected one, shape (..., rows).
-
-        Of `columns` it reads N, P, and both losses of each row's base; in place of losses that are
-        not known (NaN) there are expected ones. `noise`, of shape (2, ..., rows), are deviations
-        from the laws where losses are not known.
-        """
-        measured = np.log([columns[name] for name in BASE_LOSSES])
-        x = self.law.covariates(total_tokens(columns["params"], columns["ptpp"]))
-        expected = np.log(
-            [self.law.loss(self.parameters[column], x) for column in BASE_LOSSES]
-        )
-        drawn = expected if noise is None else expected + np.moveaxis(noise, 0, -2)
-        logs = np.where(np.isnan(measured), drawn, measured)
-        return logs[..., 0, :], logs[..., 1, :] - expected[1]
-
-
-# -- steps -----------------------------------------------------------------------------------------
-
-
-type Loss = tuple[Values, Values]
-"""Summands of the loss, and its derivatives by the log of some of its parts."""
-
-
-class Step(ABC):
-    """What acts on the loss beside floor and terms. Subclasses are frozen dataclasses.
-
-    A new step is a class and its row in `STEPS`. A law's file states it, or it is called for by a
-    column of a table that has so many `distinct` values.
-    """
-
-    called_by: ClassVar[str] = ""
-    distinct: ClassVar[int] = 2
-    name: ClassVar[str] = ""  # in saved laws, if a column calls for it
-    words: ClassVar[str] = ""  # in reports, which leave it out if empty
-    of_covariates: ClassVar[bool] = (
-        False  # whether its parameters change the covariates
-    )
-    # In reference coordinates; others are the law's.
-    priors: ClassVar[Mapping[str, Prior]] = {}
-    # Sizes of parameters for which 1 is far from it.
-    typical: ClassVar[Mapping[str, float]] = {}
-    leading: str = (
-        ""  # the parameter that has another value in reference coordinates, if one has
-    )
-    added: bool = False  # whether a discrepancy added it to the law
-
-    @classmethod
-    def of_columns(cls, columns: Collection[str]) -> Self:
-        """The step of a law that depends on these columns of a table."""
-        return cls()
-
-    @property
-    @abstractmethod
-    def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        """Covariates that each parameter acts along, by its symbol in paper coordinates."""
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return tuple(self.covariates_of)
-
-    @property
-    def local(self) -> tuple[str, ...]:
-        """Names of its parameters in reference coordinates."""
-        return tuple(
-            f"{name}_ref" if name == self.leading else name for name in self.parameters
-        )
-
-    def varying(
-        self, same: Collection[str], coefficients: Collection[str]
-    ) -> Self | None:
-        """The step of rows that are the `same` in some columns, in a law of some terms."""
-        return self
-
-    def of_role(self, role: str) -> Self:
-        """The step of losses of the domain adapted to (`target`), or pre-trained on (`source`)."""
-        return self
-
-    def covariates(self, columns: Columns, token_unit: float) -> dict[str, Floats]:
-        """Covariates beside those of the terms, each of shape (rows,)."""
-        return {}
-
-    def effective[A: Array](
-        self, p: Values, x: Named[A], xp: Namespace, token_unit: float = 1.0
-    ) -> Named[A]:
-        """Covariates as floor and terms count them."""
-        return x
-
-    def act(self, loss: Loss, p: Values, x: Values, at: Values, xp: Namespace) -> Loss:
-        """What becomes of floor ("E") and terms, or of what earlier steps made of them."""
-        return loss
-
-    def factor(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        """Factor of the floor."""
-        return 1.0
-
-    def shift(self, p: Values, at: Values) -> Array:
-        """The leading parameter in reference coordinates less that of the paper."""
-        return 0.0
-
-    def amounts[A: Array](self, p: Named[A], at: Values) -> dict[str, A]:
-        """What it changes of amounts at `at` that are still as in reference coordinates."""
-        return {}
-
-    def rescale[A: Array](self, p: Named[A], at: Values) -> dict[str, A]:
-        """What it changes from amounts to paper coordinates."""
-        return (
-            {self.leading: p[self.leading] - self.shift(p, at)} if self.leading else {}
-        )
-
-    def to_reference[A: Array](self, p: Named[A], at: Values) -> dict[str, A]:
-        """What it changes from paper to reference coordinates, with amounts of the terms."""
-        return (
-            {self.leading: p[self.leading] + self.shift(p, at)} if self.leading else {}
-        )
-
-    def latex(self, parts: dict[str, str]) -> dict[str, str]:
-        """What becomes of floor and terms, as LaTeX."""
-        return parts
-
-
-def total(parts: Values) -> Array:
-    """The loss of floor and terms, or of what steps made of them."""
-    floor, *terms = parts.values()
-    return floor + sum(terms) if terms else floor
-
-
 @dataclass(frozen=True)
 class Coupling(Step):
     """Terms T that enter as ``(sum of T^(1 / kappa))^kappa``; with kappa = 1 it is their sum."""
@@ -215,7 +42,10 @@ class Coupling(Step):
 
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        return {KAPPA: tuple(dict.fromkeys(sum(self.along.values(), ())))}
+        covariates: dict[str, None] = {}
+        for along in self.along.values():
+            covariates |= dict.fromkeys(along)
+        return {KAPPA: tuple(covariates)}
 
     def varying(
         self, same: Collection[str], coefficients: Collection[str]
@@ -230,10 +60,12 @@ class Coupling(Step):
         top = reduce(xp.maximum, logs.values())
         roots = {name: xp.exp(log - top) for name, log in logs.items()}
         whole = sum(roots.values())
-        joined = parts[KAPPA] = xp.exp(p[KAPPA] * (top + xp.log(whole)))
-        return parts, by | {
-            name: joined * (roots[name] / whole) for name in by if name in roots
-        }
+        joined = xp.exp(p[KAPPA] * (top + xp.log(whole)))
+        parts[KAPPA] = joined
+        for name, root in roots.items():
+            if name in by:
+                by[name] = joined * (root / whole)
+        return parts, by
 
     # Neither the sum at the reference point nor the slopes there depend on kappa.
     def amounts[A: Array](self, p: Named[A], at: Values) -> dict[str, A]:
@@ -246,193 +78,29 @@ class Coupling(Step):
         return {name: whole ** (p[KAPPA] - 1) * root for name, root in roots.items()}
 
     def latex(self, parts: dict[str, str]) -> dict[str, str]:
-        roots = " + ".join(
-            rf"\left({parts.pop(n)}\right)^{{1/\kappa}}" for n in self.along
-        )
-        return {
-            "E": parts.pop("E"),
-            KAPPA: rf"\left[{roots}\right]^{{\kappa}}",
-            **parts,
-        }
+        parts = dict(parts)
+        roots = []
+        for name in self.along:
+            roots.append(rf"\left({parts.pop(name)}\right)^{{1/\kappa}}")
+        joined = rf"\left[{' + '.join(roots)}\right]^{{\kappa}}"
+        return {"E": parts.pop("E"), KAPPA: joined, **parts}
 
 
 @dataclass(frozen=True)
-class Departure(Step):
-    """Loss that moves from the start loss to the law's core as adaptation goes on.
+class Offset(Step, Linear):
+    """Factor of the loss of checkpoints that are not annealed, and 1 for those that are.
 
-    ``L = core (1 - g) + L_start e^(c (1 - s)) g`` with ``g = (1 + (1 - r)^v D / D_s)^-beta``, the
-    share of the way that is still to go, and ``log D_s = z + z_N log N + z_P log P``. The core is
-    the floor and the terms, times ``(b / b_hat)^k ((s + .01) / .26)^-gamma``. L_start is the
-    pre-trained model's own loss on the domain, s the share of the domain's own text, b the model's
-    loss on the domain it was pre-trained on, and b_hat the loss there that models of its size and
-    budget have. On the domain of pre-training the loss rises at once, by c in log where no text is
-    of it; on the domain adapted to c is 0. In reference coordinates z is ``z_ref``, the log of D_s
-    over D at the reference point.
-    """
-
-    # Symbols of beta, v, z, the exponents of D_s by covariate, gamma, k and c; v, gamma and k may
-    # be "", for a factor that is the same in all rows, and c for a loss that does not rise at once.
-    exponent: str
-    fresh: str
-    onset: str
-    along: Mapping[str, str]
-    share: str
-    base: str
-    rise: str = ""
-    # Of the table that it is fitted to.
-    bases: Bases | None = field(default=None, repr=False)
-
-    @property
-    def leading(self) -> str:  # type: ignore[override]
-        return self.onset
-
-    @property
-    def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        rows = (
-            (self.exponent, ("tokens", "start")), (self.fresh, ("fresh",)),
-            (self.onset, ("tokens",)), *((name, (c,)) for c, name in self.along.items()),
-            (self.share, ("mixed",)), (self.base, ("deviation",)), (self.rise, ("own",)),
-        )  # fmt: skip
-        return {name: covariates for name, covariates in rows if name}
-
-    def varying(self, same: Collection[str], coefficients: Collection[str]) -> Self:
-        along = {c: name for c, name in self.along.items() if c not in same}
-        parts = (self.fresh, "replay"), (self.share, "replay"), (self.base, "base_loss")
-        fresh, share, base = (
-            ("" if column in same else name) for name, column in parts
-        )
-        return replace(self, along=along, fresh=fresh, share=share, base=base)
-
-    def of_role(self, role: str) -> Self:
-        return self if role == "source" else replace(self, rise="")
-
-    def covariates(self, columns: Columns, token_unit: float) -> dict[str, Floats]:
-        if self.bases is None:
-            raise TableError(
-                "the law starts from bases and knows none; fit it to a table first."
-            )
-        return dict(zip(("start", "deviation"), self.bases.logs(columns), strict=True))
-
-    def shift(self, p: Values, at: Values) -> Array:
-        return (
-            sum(p[name] * at[covariate] for covariate, name in self.along.items())
-            - at["tokens"]
-        )
-
-    # The formula has the onset of paper coordinates.
-    def amounts[A: Array](self, p: Named[A], at: Values) -> dict[str, A]:
-        return super().rescale(p, at)
-
-    def rescale[A: Array](self, p: Named[A], at: Values) -> dict[str, A]:
-        return {}
-
-    def remaining(self, p: Values, x: Values, xp: Namespace) -> Array:
-        onset = p[self.onset] + sum(p[name] * x[c] for c, name in self.along.items())
-        u = x["tokens"] - onset
-        u = u + p[self.fresh] * x["fresh"] if self.fresh else u
-        left: Array = xp.exp(-p[self.exponent] * xp.log1p(xp.exp(u)))
-        return left
-
-    def act(self, loss: Loss, p: Values, x: Values, at: Values, xp: Namespace) -> Loss:
-        left = self.remaining(p, x, xp)
-        factor = self.factor(p, x, at, xp)
-        core = total(loss[0])
-        rise: Array = p[self.rise] * (1 - xp.exp(x["own"])) if self.rise else 0.0
-        start = xp.exp(x["start"] + rise)
-        # The share of the way still to go is a part too: by its log, the loss has this derivative.
-        gap = left * (start - factor * core)
-        factor_left = factor * (1 - left)
-        by = {name: slope * factor_left for name, slope in loss[1].items()}
-        return {"": core * factor_left + start * left}, {
-            **by,
-            START: gap,
-            CORE: core * factor_left,
-        }
-
-    def factor(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        power: Array = p[self.base] * x["deviation"] if self.base else 0.0
-        if self.share:
-            power = power - p[self.share] * (
-                x["mixed"] - math.log(REFERENCE_SHARE + SHARE_OFFSET)
-            )
-        return xp.exp(power) if self.base or self.share else 1.0
-
-    def latex(self, parts: dict[str, str]) -> dict[str, str]:
-        power = (
-            rf"\left(\frac{{b}}{{\hat b}}\right)^{{{tex(self.base)}}}"
-            if self.base
-            else ""
-        )
-        ratio = rf"\frac{{s+{SHARE_OFFSET}}}{{{REFERENCE_SHARE + SHARE_OFFSET}}}"
-        tilt = rf"\left({ratio}\right)^{{-{tex(self.share)}}}" if self.share else ""
-        core = " + ".join(parts.values())
-        rise = rf" e^{{{tex(self.rise)} (1 - s)}}" if self.rise else ""
-        loss = rf"\left({core}\right) {power} {tilt} (1 - g) + L_{{\mathrm{{start}}}}{rise} g"
-        along = "".join(rf" {SYMBOLS[c]}^{{{name}}}" for c, name in self.along.items())
-        fresh = rf"(1-r)^{{{tex(self.fresh)}}} " if self.fresh else ""
-        reach = rf"\frac{{{fresh}D}}{{e^{{{self.onset}}}{along}}}"
-        way = rf"g = \left(1 + {reach}\right)^{{-{tex(self.exponent)}}}"
-        return {"": rf"{loss},\quad {way}"}
-
-
-@dataclass(frozen=True)
-class Factor(Step, Deviation):
-    """A factor of the loss of rows that are not as the law's, and 1 for those that are.
-
-    Its log depends on a level that is linear in some covariates. Repeated tokens count as new ones.
+    Its log is a level that is linear in some covariates. Repeated tokens count as new ones.
     """
 
     of = WHOLE
     # Of the level, by covariate; the leading parameter is its intercept.
     slopes: Mapping[str, str]
-    # Covariates of the level, as far as a law has them.
-    along: ClassVar[tuple[str, ...]]
-    marks: ClassVar[tuple[str, ...]]  # covariates of rows that are not as the law's
-
-    @classmethod
-    def of_columns(cls, columns: Collection[str]) -> Self:
-        return cls(
-            {
-                c: f"{cls.leading}_{SYMBOLS[c]}"
-                for c in cls.along
-                if COLUMN[c] in columns
-            }
-        )
-
-    @property
-    def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        slopes = {
-            name: (*self.marks, covariate) for covariate, name in self.slopes.items()
-        }
-        return {self.leading: self.marks, **slopes}
-
-    def shift(self, p: Values, at: Values) -> Array:
-        return sum(
-            (p[name] * at[covariate] for covariate, name in self.slopes.items()), 0.0
-        )
-
-    def factor(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        seen = {**x, "tokens": x.get("seen", x["tokens"])}
-        factor: Array = xp.exp(self.value(p, seen, at, xp))
-        return factor
-
-    def act(self, loss: Loss, p: Values, x: Values, at: Values, xp: Namespace) -> Loss:
-        factor = self.factor(p, x, at, xp)
-        return {"": total(loss[0]) * factor}, {
-            n: slope * factor for n, slope in loss[1].items()
-        }
-
-
-@dataclass(frozen=True)
-class Offset(Linear, Factor):
-    """Factor of the loss of checkpoints that are not annealed; its log is the level."""
 
     called_by = ANNEALED
     name = "offset"
     words = "offset of un-annealed checkpoints"
     leading = OFFSET
-    along = ("tokens", "params", "ptpp", "share")
-    marks = (OFFSET,)
     # On log loss; of slopes per e-fold, of that in r over all of its range.
     priors: ClassVar[Mapping[str, Prior]] = {
         f"{OFFSET}_ref": Prior("Normal", mu=0, sigma=0.05),
@@ -443,14 +111,46 @@ class Offset(Linear, Factor):
         (OFFSET, *(f"{OFFSET}_{c}" for c in "DNPr")), 0.02
     )
 
+    @classmethod
+    def of_columns(cls, columns: Collection[str]) -> Self:
+        slopes = {}
+        for covariate in ("tokens", "params", "ptpp", "share"):
+            if COLUMN[covariate] in columns:
+                slopes[covariate] = f"{OFFSET}_{SYMBOLS[covariate]}"
+        return cls(slopes)
+
+    @property
+    def covariates_of(self) -> dict[str, tuple[str, ...]]:
+        covariates: dict[str, tuple[str, ...]] = {OFFSET: (OFFSET,)}
+        for covariate, name in self.slopes.items():
+            covariates[name] = (OFFSET, covariate)
+        return covariates
+
+    def shift(self, p: Values, at: Values) -> Array:
+        return sum(
+            (p[name] * at[covariate] for covariate, name in self.slopes.items()), 0.0
+        )
+
     def covariates(self, columns: Columns, token_unit: float) -> dict[str, Floats]:
         if ANNEALED not in columns:  # all rows are
             return {OFFSET: np.zeros(len(columns["tokens"]))}
         return {OFFSET: 1.0 - columns[ANNEALED]}
 
     def column(self, name: str, x: Values, at: Values, xp: Namespace = np) -> Array:
-        moved = {name: x[c] - at[c] for c, name in self.slopes.items()}
-        return x[OFFSET] * moved.get(name, 1.0)
+        for covariate, slope in self.slopes.items():
+            if slope == name:
+                return x[OFFSET] * (x[covariate] - at[covariate])
+        return x[OFFSET]
+
+    def factor(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
+        seen = {**x, "tokens": x.get("seen", x["tokens"])}
+        factor: Array = xp.exp(self.value(p, seen, at, xp))
+        return factor
+
+    def act(self, loss: Loss, p: Values, x: Values, at: Values, xp: Namespace) -> Loss:
+        factor = self.factor(p, x, at, xp)
+        by = {name: slope * factor for name, slope in loss[1].items()}
+        return {"": total(loss[0]) * factor}, by
 
 
 @dataclass(frozen=True)
@@ -486,8 +186,10 @@ class Repetition(Step):
 
     @property
     def covariates_of(self) -> dict[str, tuple[str, ...]]:
-        falls = {REPEATS_FALL: ("params", "unique")} if self.falls else {}
-        return {REPEATS: ("tokens", "unique"), **falls}
+        covariates: dict[str, tuple[str, ...]] = {REPEATS: ("tokens", "unique")}
+        if self.falls:
+            covariates[REPEATS_FALL] = ("params", "unique")
+        return covariates
 
     @classmethod
     def of_columns(cls, columns: Collection[str]) -> Self:
@@ -517,15 +219,16 @@ class Repetition(Step):
             rate = rate * xp.exp(-p[REPEATS_FALL] * size)
         rate = rate + LEAST_REPEATS
         tokens = unique + xp.log1p(rate * (1 - xp.exp(-again / rate)))
-        rest = {name: values for name, values in x.items() if name != "unique"}
-        return {**rest, "seen": x["tokens"], "tokens": tokens}
+        counted = {**x, "seen": x["tokens"], "tokens": tokens}
+        del counted["unique"]
+        return counted
 
     def latex(self, parts: dict[str, str]) -> dict[str, str]:
-        rate, falls = (
-            ("R", r",\quad R = R_D^{*} (U / 20 N)^{R_{DN}}")
-            if self.falls
-            else ("R_D^{*}", "")
-        )
+        rate = "R_D^{*}"
+        falls = ""
+        if self.falls:
+            rate = "R"
+            falls = r",\quad R = R_D^{*} (U / 20 N)^{R_{DN}}"
         worth = rf"D = U + U {rate} \left(1 - e^{{-(D_{{\mathrm{{seen}}}}/U - 1)/{rate}}}\right)"
         return {"": rf"{' + '.join(parts.values())},\quad {worth}{falls}"}
 
@@ -534,23 +237,5 @@ STEPS: tuple[type[Step], ...] = (Coupling, Departure, Offset, Repetition)
 """Kinds of steps, in the order in which laws take them and have their parameters."""
 
 
-# -- columns of tables -----------------------------------------------------------------------------
-
-
 def epochs(tokens: float, replay: float, unique: float) -> float:
     return tokens * (1 - replay) / unique if tokens < math.inf else math.inf
-
-
-def total_tokens(params: Floats, ptpp: Floats) -> dict[str, Floats]:
-    """`params` and `tokens` of the pre-training of each row's base, columns of a law of bases."""
-    return {"params": params, "tokens": params * ptpp}
-
-
-def log_slopes(law: LossLaw, p: Mapping[str, float], columns: Columns) -> Floats:
-    """Derivatives of log loss by a law's parameters, shape (parameters, rows)."""
-    x = law.covariates(columns)
-    by = law.gradient(p, x)
-    loss = law.loss(p, x)
-    return np.stack(
-        [np.broadcast_to(by[name], loss.shape) / loss for name in law.parameters]
-    )

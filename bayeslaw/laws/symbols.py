@@ -35,9 +35,6 @@ _COVARIATES = {
     "unique": ("U", "unique_tokens"),
     # 1 for checkpoints that are not annealed, else 0
     "unannealed": ("h", "annealed"),
-    # the learning rate
-    "rate": (r"\eta", "rate"),
-    # 1 for rows with a learning rate, else 0
 }
 SYMBOLS = {name: symbol for name, (symbol, _) in _COVARIATES.items()}
 COLUMN = {name: column for name, (_, column) in _COVARIATES.items()}

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bayeslaw.common.arrays import Floats, Ints, Untyped
-from bayeslaw.engine.machine import Program, assemble, run, value_and_gradient
+from bayeslaw.engine.machine import run, value_and_gradient
+from bayeslaw.engine.program import Program, assemble
 from bayeslaw.engine.tape import FUNCTIONS as F
 from bayeslaw.engine.tape import Node, Tape, gather, scatter, spread, stack
 from bayeslaw.engine.whitening import (

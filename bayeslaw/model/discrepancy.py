@@ -18,11 +18,12 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import AUTO
 from bayeslaw.common.errors import LawError, argument
 from bayeslaw.common.formatting import kind_of
+from bayeslaw.laws.departure import Departure
 from bayeslaw.laws.deviations import CORE, START, WHOLE, Deviation, Polynomial, Walk
 from bayeslaw.laws.forms import with_knots
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.steps import KAPPA, Coupling, Departure
+from bayeslaw.laws.steps import KAPPA, Coupling
 from bayeslaw.laws.symbols import SYMBOLS, Values, column_of, symbol_of
 
 
@@ -200,7 +201,7 @@ class Curvature(Discrepancy):
 CURVATURE = Prior("Normal", mu=0, sigma=0.1)
 """Prior of the cross curvature of walking exponents, per squared e-fold."""
 # A median of .3 had .79 times the CRPS on Delphi, 1.01 over five other sources
-# (docs/results.md).
+# (docs/development-notes.md).
 WALK_SCALE = Prior("LogNormal", median=0.7, sigma=0.8)
 """Prior of the scale that all walks of a law with walking exponents have in common."""
 # A sigma of 1 had .82 times the CRPS on Delphi, but 1.24 on Gadre and 1.33 on OLMo.
@@ -375,13 +376,13 @@ class FromBase(Adaptation):
     with it. As the law knows that step, they are half as large, and the walk along D/N is twice.
     """
 
-    # Least CRPS on any three of tinycpt's and tinycode's four tables: docs/transfer.md.
+    # Least CRPS on any three of tinycpt's and tinycode's four tables: docs/adaptation.md.
     share: float = 0.02
     walk: float = 0.2
     bend: float = 0.0075
     rest: float = 0.0025
     # What fits the rows a little better than the law often extrapolates worse: of 1/3, 2/5, 1/2
-    # and 3/5, it has the least CRPS on any two of three sweeps (docs/transfer.md).
+    # and 3/5, it has the least CRPS on any two of three sweeps (docs/adaptation.md).
     exact: float = field(default=1 / 3, kw_only=True)
     kind: ClassVar[str] = "from_base"
     words: ClassVar[str] = "polynomial of the core, walks along D/N and replay"

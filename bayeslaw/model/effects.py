@@ -70,10 +70,10 @@ def level(name: str) -> Level:
     return GROUP_LEVELS.get(name) or Level(name, name)
 
 
-def labels(frame: pd.DataFrame, name: str, known: Strings | None = None) -> Strings:
+def labels(frame: pd.DataFrame, name: str, fitted: Strings | None = None) -> Strings:
     """Group of each row at a level, shape (rows,); a row without a label is a group of its own.
 
-    Sizes within `SAME_SIZE` are one group, named by its smallest if that is `known`. If
+    Sizes within `SAME_SIZE` are one group, named by its smallest if that is `fitted`. If
     bases have labels, these say which models are the same, and sizes are taken as they are.
     """
     column = level(name).column
@@ -83,21 +83,21 @@ def labels(frame: pd.DataFrame, name: str, known: Strings | None = None) -> Stri
     if column == "params":
         sizes = whole(frame["params"].to_numpy(float))
         if "base" not in frame:
-            sizes = _one_size(sizes, None if known is None else known.astype(float))
+            sizes = _one_size(sizes, None if fitted is None else fitted.astype(float))
         return sizes.astype(str)
     texts = label_texts(frame[column])
     return np.where(texts.notna(), texts, rows).astype(str)
 
 
-def _one_size(sizes: Floats, known: Floats | None) -> Floats:
-    """The size by which each is called: the smallest of its group, if that is `known`."""
+def _one_size(sizes: Floats, fitted: Floats | None) -> Floats:
+    """The size by which each is called: the smallest of its group, if that is `fitted`."""
     unique, index = np.unique(sizes, return_inverse=True)
     called = unique.copy()
     last = -np.inf
     for i, size in enumerate(unique):
         last = last if size <= (1 + SAME_SIZE) * last else size
         # A new size near a fitted one, as in a grid, is a new one: else losses would jump there.
-        if known is None or (size not in known and last in known):
+        if fitted is None or (size not in fitted and last in fitted):
             called[i] = last
     return called[index]
 
@@ -107,9 +107,9 @@ def unlabelled(names: Strings) -> Bools:
     return np.char.startswith(np.asarray(names, str), UNLABELLED)
 
 
-def renamed(names: Strings, known: Strings) -> Strings:
-    """Labels of further groups: none is among the names, nor among those `known`."""
-    longest = max(int(np.char.str_len(some).max(initial=0)) for some in (names, known))
+def renamed(names: Strings, taken: Strings) -> Strings:
+    """Labels of further groups: none is among the names, nor among those `taken`."""
+    longest = max(int(np.char.str_len(some).max(initial=0)) for some in (names, taken))
     return np.char.add("new ".ljust(longest), names)
 
 
@@ -132,8 +132,8 @@ def choose(
     if effects == "auto":
         return _allowed(frame, columns, discrepancy)
     names = effects.split(",") if isinstance(effects, str) else effects
-    asked = tuple(name.strip() for name in names)
-    for effect in asked:
+    named = tuple(name.strip() for name in names)
+    for effect in named:
         if effect in ("loss", "tokens"):
             raise LawError(
                 f"{name}: {effect!r} is no label, so no effect; name another column."
@@ -154,8 +154,8 @@ def choose(
                 TableWarning,
                 stacklevel=4,
             )
-    further = [effect for effect in dict.fromkeys(asked) if effect not in GROUP_LEVELS]
-    return (*(effect for effect in GROUP_LEVELS if effect in asked), *further), ()
+    further = [effect for effect in dict.fromkeys(named) if effect not in GROUP_LEVELS]
+    return (*(effect for effect in GROUP_LEVELS if effect in named), *further), ()
 
 
 def _allowed(
@@ -302,9 +302,9 @@ def latent_effects(
 
 def is_fitted(draws: xr.Dataset, name: str, frame: pd.DataFrame) -> Bools:
     """Whether each row's group at a level was fitted, shape (rows,)."""
-    known = draws[name].values.astype(str)
-    of_rows = labels(frame, name, known)
-    return np.isin(of_rows, known) & ~unlabelled(of_rows)
+    fitted = draws[name].values.astype(str)
+    of_rows = labels(frame, name, fitted)
+    return np.isin(of_rows, fitted) & ~unlabelled(of_rows)
 
 
 def _groups(

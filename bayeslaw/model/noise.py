@@ -409,16 +409,16 @@ def draw_paths(
     sigma: Floats,
     q: Mapping[str, Floats],
     rows: Order,
-    known: tuple[Ints, Floats] | None = None,
+    fixed: tuple[Ints, Floats] | None = None,
 ) -> Floats:
     """Draws of the errors of some rows, shape (draws, rows): the inverse of `innovations`."""
     rho = decay(rows.gap, q[LENGTH])
     scale = innovation_scale(sigma, rho)
     error = likelihood.sample(rng, scale.shape, scale, q)
     done = rows.before == np.arange(len(rows.before))
-    if known is not None:
-        error[:, known[0]] = known[1]
-        done[known[0]] = True
+    if fixed is not None:
+        error[:, fixed[0]] = fixed[1]
+        done[fixed[0]] = True
     # A step takes one row of every run, so there are as many as the longest run has rows.
     while not done.all():
         ready = np.flatnonzero(~done & done[rows.before])

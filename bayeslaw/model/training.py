@@ -14,10 +14,11 @@ from bayeslaw.common.arrays import Floats, Ints, Strings
 from bayeslaw.common.errors import TableError
 from bayeslaw.design.design import Design, law_for, needs, valid_rows
 from bayeslaw.huber.bases import base_table, fit_bases
+from bayeslaw.laws.departure import Departure
 from bayeslaw.laws.forms import of_role, reads_share, taking, with_terms
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import able_laws
-from bayeslaw.laws.steps import STEPS, Departure
+from bayeslaw.laws.steps import STEPS
 from bayeslaw.model.effects import labels
 from bayeslaw.model.noise import Order, order
 from bayeslaw.model.spec import Spec

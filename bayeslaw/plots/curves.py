@@ -18,7 +18,8 @@ from bayeslaw.common.progress import step
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.pools import Fit, Pool
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.laws.steps import ANNEALED, UNIQUE, Departure
+from bayeslaw.laws.departure import Departure
+from bayeslaw.laws.steps import ANNEALED, UNIQUE
 from bayeslaw.plots.style import (
     AHEAD,
     AXIS_LABELS,

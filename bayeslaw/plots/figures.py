@@ -146,9 +146,12 @@ def residuals(predicted: Forecast, fitted: Forecast | None = None) -> Figure:
     for ax, column in zip(panels, across, strict=True):
         ax.axhline(0, color=INK, lw=0.8)
         for frame, marks in zip(frames, dots[-len(frames) :], strict=True):
-            ax.plot(frame[column], frame["residual"], ls="", ms=4, **marks)
+            if (
+                column in frame
+            ):  # rows to forecast may have columns that no law has read
+                ax.plot(frame[column], frame["residual"], ls="", ms=4, **marks)
         if (TABLE | own)[column].logged:  # others may be 0
-            log_axis(ax, both[column], column)
+            log_axis(ax, both[column].dropna(), column)
         ax.set_xlabel(axis_label(column, own))
     for ax in panels[::2]:
         ax.set_ylabel("residual (% of the median)")

@@ -55,12 +55,12 @@ def _losses_of_bases(part: LossTable, table: LossTable) -> pd.Series:
             f"{part.name}: give its rows a column 'base', and add rows with tokens = 0: the "
             "losses of the bases before adaptation."
         )
-    known = part.baselines.assign(base=label_texts(part.baselines["base"])).dropna(
+    labelled = part.baselines.assign(base=label_texts(part.baselines["base"])).dropna(
         subset="base"
     )
     for rows in [rows for rows in (table.frame, table.baselines) if "base" in rows]:
-        pairs = rows.assign(base=label_texts(rows["base"])).merge(known, on="base")
-        for column in [c for c in ("params", "ptpp") if c in rows and c in known]:
+        pairs = rows.assign(base=label_texts(rows["base"])).merge(labelled, on="base")
+        for column in [c for c in ("params", "ptpp") if c in rows and c in labelled]:
             here = pairs[f"{column}_x"]
             there = pairs[f"{column}_y"]
             differ = (here - there).abs() > SAME_VALUE * np.maximum(here, there)
@@ -71,7 +71,7 @@ def _losses_of_bases(part: LossTable, table: LossTable) -> pd.Series:
                     f"tokens = 0, and {here[i]:g} in {table.name}; give each base a label of its "
                     "own in both tables."
                 )
-    by_base = known.groupby("base")["loss"]
+    by_base = labelled.groupby("base")["loss"]
     if (counts := by_base.nunique()).max() > 1:
         raise TableError(
             f"{part.name}: base {counts.idxmax()!r} has several losses at tokens = 0; keep one. "

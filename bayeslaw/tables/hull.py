@@ -88,15 +88,15 @@ def locate(
         columns = list(columns)
         if other := [name for name in columns if name not in COVARIATES]:
             raise TableError(unknown("covariate", other[0], COVARIATES))
-    known = TABLE | about(columns or ())
-    seen = _valid(train, "training rows", known)
-    new = _valid(rows, "rows", known)
+    covariates = TABLE | about(columns or ())
+    seen = _valid(train, "training rows", covariates)
+    new = _valid(rows, "rows", covariates)
     if "unique_tokens" in seen and "tokens" in seen and "tokens" in new:
-        known |= {EPOCHS.name: EPOCHS}
+        covariates |= {EPOCHS.name: EPOCHS}
         seen, new = (
             frame.assign(**{EPOCHS.name: epochs(frame)}) for frame in (seen, new)
         )
-    shared = [c for c in known if c in seen and c in new]
+    shared = [c for c in covariates if c in seen and c in new]
     of_hull = (
         [c for c in shared if c != EPOCHS.name] if columns is None else list(columns)
     )
@@ -107,7 +107,7 @@ def locate(
     if not of_hull:
         raise TableError("the training rows and the rows have no covariate in common.")
     points, at = (
-        axes(frame, {c: known[c] for c in shared}, seen) for frame in (seen, new)
+        axes(frame, {c: covariates[c] for c in shared}, seen) for frame in (seen, new)
     )
     low = points.min(0)
     high = points.max(0)
@@ -117,10 +117,10 @@ def locate(
     low = np.where(np.array(shared) == EPOCHS.name, -np.inf, low)
     beyond = np.maximum(np.maximum(low - at, at - high), 0)
     unvaried = (high - points.min(0) <= INSIDE_DECADES) & (beyond > INSIDE_DECADES)
-    outside = decades(seen, new, {c: known[c] for c in of_hull})
+    outside = decades(seen, new, {c: covariates[c] for c in of_hull})
     # Inside the hull, covariates that it does not have may lie outside their ranges.
-    others = np.linalg.norm(beyond[:, ~np.isin(shared, of_hull)], axis=1)
-    away = np.where(outside > INSIDE_DECADES, outside, others)
+    beyond_ranges = np.linalg.norm(beyond[:, ~np.isin(shared, of_hull)], axis=1)
+    away = np.where(outside > INSIDE_DECADES, outside, beyond_ranges)
     away = np.where(away > INSIDE_DECADES, away, 0)
     positions = np.where(away > 0, EXTRAPOLATION, INTERPOLATION)
     columns_beyond = np.where(beyond > INSIDE_DECADES, beyond, 0).T
@@ -139,11 +139,11 @@ def locate(
 
 
 def _valid(
-    rows: Rows | pd.DataFrame, name: str, known: Mapping[str, Covariate]
+    rows: Rows | pd.DataFrame, name: str, covariates: Mapping[str, Covariate]
 ) -> pd.DataFrame:
     """Rows with numbers on logarithmic axes."""
     frame = rows_of(
-        rows, name, declared={c: row for c, row in known.items() if c not in TABLE}
+        rows, name, declared={c: row for c, row in covariates.items() if c not in TABLE}
     ).frame
     if "tokens" in frame:
         check_positive(frame, "tokens", name, "log D needs tokens > 0")
@@ -229,11 +229,12 @@ def axes(frame: pd.DataFrame, columns: Columns, fitted: pd.DataFrame) -> Floats:
 
     A covariate of a law's own that is not logged is divided by its range in the `fitted` rows.
     """
-    known = about(columns)
-    values = frame[list(known)].to_numpy(float)
-    logged = np.array([row.logged for row in known.values()])
+    covariates = about(columns)
+    values = frame[list(covariates)].to_numpy(float)
+    logged = np.array([row.logged for row in covariates.values()])
     ranges = [
-        1.0 if c in TABLE else np.ptp(fitted[c].to_numpy(float)) or 1.0 for c in known
+        1.0 if c in TABLE else np.ptp(fitted[c].to_numpy(float)) or 1.0
+        for c in covariates
     ]
     return np.where(
         logged, np.log10(np.where(logged, values, 1.0)), values / np.array(ranges)

@@ -203,8 +203,8 @@ class LossTable(Rows):
         if train is None and test is None:
             example = argument("train", "ptpp <= 31")
             raise TableError(f"split needs a train or a test query, such as {example}.")
-        given = {"train": train, "test": test, "anchors": anchors}
-        queries = {part: query for part, query in given.items() if query is not None}
+        by_part = {"train": train, "test": test, "anchors": anchors}
+        queries = {part: query for part, query in by_part.items() if query is not None}
         rows = {
             part: chosen(self.frame, query, self.name)
             for part, query in queries.items()
@@ -299,9 +299,9 @@ def of_domains(baselines: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
         if column not in baselines or column not in frame:
             continue
         labels = label_texts(baselines[column])
-        others = labels.notna() & ~labels.isin(label_texts(frame[column]).dropna())
-        if others.any():
-            baselines = baselines[~others].reset_index(drop=True)
+        of_others = labels.notna() & ~labels.isin(label_texts(frame[column]).dropna())
+        if of_others.any():
+            baselines = baselines[~of_others].reset_index(drop=True)
     return baselines
 
 

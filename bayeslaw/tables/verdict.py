@@ -106,17 +106,19 @@ def judge(
     if len(frame) == 0:
         return Verdict(frame)
     positions = locate(fitted, rows, columns).set_index(frame.index)
-    known = about(columns)
+    covariates = about(columns)
     if BEYOND_PREFIX + EPOCHS.name in positions:
-        known[EPOCHS.name] = EPOCHS
-    far = of_measured(positions, known).max()
+        covariates[EPOCHS.name] = EPOCHS
+    far = of_measured(positions, covariates).max()
     # Of a covariate for which no distance was measured, any is beyond the evidence.
     beyond = [str(n) for n in far.index if far[n] > (n in MEASURED_DECADES)]
     if not beyond:
         return Verdict(positions)
     # The distance from the hull is told only where no covariate alone explains it.
-    told = [name for name in beyond if name in known] or beyond
-    distances = [_distance(name, float(far[name]), known.get(name)) for name in told]
+    told = [name for name in beyond if name in covariates] or beyond
+    distances = [
+        _distance(name, float(far[name]), covariates.get(name)) for name in told
+    ]
     evidence = (
         f"No evidence: rows lie up to {listed(distances)} beyond the training rows."
     )
