@@ -18,11 +18,11 @@ from bayeslaw.inference.residuals import overruled
 from bayeslaw.inference.sampling import Sampled, sample
 from bayeslaw.inference.settings import FitKeywords, make_settings, shows_settings
 from bayeslaw.inference.specification import specify
+from bayeslaw.laws.departure import Departure
 from bayeslaw.laws.deviations import Spread
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.steps import Departure
 from bayeslaw.model import effects
 from bayeslaw.model.groups import GROUPS_SCALE, OWN, Grouped, OfGroup
 from bayeslaw.model.spec import Spec
