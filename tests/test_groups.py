@@ -134,6 +134,22 @@ def test_walks_beyond_the_rows_are_the_same_for_all_groups(fits):
     assert steps[0].shape[-1] > fits["adamw"].draws["walk_AN"].shape[-1]
 
 
+def test_a_gap_is_less_certain_beyond_the_rows_by_walks_of_each_group(fits):
+    names = {"adamw": "group_walk_AN_0", "muon": "group_walk_AN_1"}
+    beyond = []
+    for name, steps in names.items():
+        fit = fits[name]
+        assert not fit.draws[steps].values.any()
+        _, within = fit.extended(fit.fitted)
+        assert not within[steps].any()
+        _, drawn = fit.extended(fit.design(bl.grid(params=1e10, tokens=2e10)))
+        new = drawn[steps][..., fit.draws.sizes[f"{steps}_knot"] :]
+        beyond.append(drawn[steps][np.abs(drawn[steps]) > 0])
+        assert new.size
+    size = min(map(len, beyond))
+    assert abs(np.corrcoef(beyond[0][:size], beyond[1][:size])[0, 1]) < 0.2
+
+
 def test_the_posterior_of_a_group_is_one_as_any_other(fits):
     fit = fits["muon"]
     assert len(fit.table) == 12

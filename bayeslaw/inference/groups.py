@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
+import numpy as np
+
 from bayeslaw.common.errors import FitWarning, LawError, TableError
 from bayeslaw.common.files import digest
 from bayeslaw.huber.doubts import examine
@@ -19,12 +21,12 @@ from bayeslaw.inference.sampling import Sampled, sample
 from bayeslaw.inference.settings import FitKeywords, make_settings, shows_settings
 from bayeslaw.inference.specification import specify
 from bayeslaw.laws.departure import Departure
-from bayeslaw.laws.deviations import Spread
+from bayeslaw.laws.deviations import Knots, Spread
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.laws.priors import Prior
 from bayeslaw.model import effects
-from bayeslaw.model.groups import GROUPS_SCALE, OWN, Grouped, OfGroup
+from bayeslaw.model.groups import GROUPS_SCALE, OWN, Grouped, OfGroup, own_walks
 from bayeslaw.model.spec import Spec
 from bayeslaw.model.training import Data, make_data
 from bayeslaw.tables.table import LossTable, of_domains
@@ -234,7 +236,7 @@ def _members(
     }
     fits = {}
     for group, table in tables.items():
-        of_group = OfGroup.of(discrepancy, group, data.law)
+        of_group = OfGroup.of(discrepancy, group, data.law, data.x, data.at)
         law = of_group.apply(common.law.without_discrepancy)
         priors = {**common.priors, **_own_priors(law)}
         if PAIR in data.spec.effects:
@@ -243,6 +245,13 @@ def _members(
         own = discrepancy.coefficients(data.law, group, drawn)
         variables = {name: (("chain", "draw"), values) for name, values in own.items()}
         draws = shared.assign(variables)
+        for walk in own_walks(data.law, of_group.place):
+            knots = Knots(*of_group.knots[walk.steps])
+            # None among the rows: a forecast beyond them draws the steps from there on.
+            steps = np.zeros((*sampled.stats["diverging"].shape, len(knots.positions)))
+            knot = f"{walk.steps}_knot"
+            draws = draws.assign({walk.steps: (("chain", "draw", knot), steps)})
+            draws = draws.assign_coords({knot: knots.positions})
         fits[group] = Posterior(
             spec=spec,
             table=table,

@@ -7,8 +7,9 @@ discrepancy of the fit of all groups at once; `OfGroup` is what one group's post
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Floats
@@ -24,7 +25,7 @@ from bayeslaw.laws.deviations import (
 )
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import Prior
-from bayeslaw.laws.symbols import column_of, symbol_of
+from bayeslaw.laws.symbols import Values, column_of, symbol_of
 from bayeslaw.model.discrepancy import DISCREPANCIES, Discrepancy, NoDiscrepancy
 from bayeslaw.tables.validation import label_texts
 
@@ -36,6 +37,12 @@ COEFFICIENT = 0.2
 EXPONENT = 0.04
 """Standard deviations over groups at scale 1: of the log loss; of the log of a term; of the change
 of a term's exponent, which is per e-fold."""
+OWN_WALK = 0.3
+OWN_SPACING = 0.25
+"""Standard deviation of the steps of a group's own walks over that of the common ones, and the
+distance of their knots. They start where the rows end, so the gap is less certain the farther it
+is extrapolated, and no bend within the rows is continued: walks that start within them had up to
+1.9 times the CRPS. See docs/howto/recipes.md."""
 OWN = "group_"
 """Beginning of the names of a group's coefficients."""
 BEND = 0.3
@@ -80,6 +87,20 @@ def parts(law: Law) -> Iterator[Part]:
         if along:
             of_term = Polynomial(name, along)
             yield Part(f"{name}_slope", EXPONENT, of_term, tuple(sizes))
+
+
+def own_walks(law: Law, place: int) -> list[Walk]:
+    """Walks of exponents along their own covariate that a group has beyond the rows.
+
+    Steps beyond the rows are drawn by the names of the walks, which tell the `place` of the group.
+    """
+    walks = []
+    for walk in law.walks:
+        if not walk.times:
+            steps = f"{OWN}{walk.steps}_{place}"
+            sd = OWN_WALK * walk.sd
+            walks.append(replace(walk, steps=steps, sd=sd, spacing=OWN_SPACING))
+    return walks
 
 
 def _has_logarithm(law: Law, covariate: str) -> bool:
@@ -180,6 +201,8 @@ class OfGroup(_AroundCommon):
     Parameters
     ----------
     group : str
+    place : int
+        Among all groups.
     common : mapping
         The common discrepancy, as `bayeslaw.common.formatting.stated` gives it.
     knots : mapping of str to tuple
@@ -187,6 +210,7 @@ class OfGroup(_AroundCommon):
     """
 
     group: str = ""
+    place: int = 0
     common: Mapping[str, Any] = field(default_factory=dict)
     knots: Mapping[str, tuple[float, int, int]] = field(default_factory=dict)
     kind: ClassVar[str] = "of_group"
@@ -197,18 +221,27 @@ class OfGroup(_AroundCommon):
         return made(Discrepancy, DISCREPANCIES, self.common)
 
     @classmethod
-    def of(cls, grouped: Grouped, group: str, law: Law) -> "OfGroup":
-        """That of a group, and the law of the joint fit with its knots."""
+    def of(cls, grouped: Grouped, group: str, law: Law, x: Values, at: Values) -> Self:
+        """That of a group; `law` is that of the joint fit, `x` are the covariates of all rows."""
+        place = grouped.groups.index(group)
         knots = {}
         for walk in law.walks:
             assert walk.knots
-            knots[walk.steps] = (walk.knots.spacing, walk.knots.above, walk.knots.below)
-        return cls(group, stated(Discrepancy, DISCREPANCIES, grouped.common), knots)
+            knots[walk.steps] = walk.knots
+        for walk in own_walks(law, place):
+            u = np.asarray(x[walk.along] - at[walk.along])
+            if walk.over:
+                u = u - np.asarray(x[walk.over] - at[walk.over])
+            reaching = Knots(walk.spacing).reaching(float(u.min()), float(u.max()))
+            knots[walk.steps] = reaching
+        stored = {steps: (k.spacing, k.above, k.below) for steps, k in knots.items()}
+        common = stated(Discrepancy, DISCREPANCIES, grouped.common)
+        return cls(group, place, common, stored)
 
     def apply(self, law: Law) -> Law:
         law = self.shared.apply(law)
         deviations: list[Deviation] = []
-        for deviation in law.deviations:
+        for deviation in [*law.deviations, *own_walks(law, self.place)]:
             if isinstance(deviation, Walk) and deviation.steps in self.knots:
                 knots = Knots(*self.knots[deviation.steps])
                 deviation = replace(deviation, knots=knots)
