@@ -170,11 +170,7 @@ class Law:
 
     @cached_property
     def walks(self) -> tuple[Walk, ...]:
-        """Random walks among the deviations.
-
-        The steps of each are a vector parameter of the law, named `Walk.steps`. A walk whose steps
-        are not given is zero.
-        """
+        """Random walks among the deviations; one whose steps are not given is zero."""
         return tuple(walk for walk in self.deviations if isinstance(walk, Walk))
 
     @cached_property
