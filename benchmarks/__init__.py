@@ -4,6 +4,7 @@ from benchmarks import (  # noqa: F401
     calibration,
     columns,
     figures,
+    gaps,
     held_out,
     huber,
     judged,

@@ -206,7 +206,7 @@ FITS = ("laws", "model", "huber", "inference")
 """Packages that evaluate a law's formula."""
 OF_PARAMETERS = {
     "checks/information.py": "derivatives by parameters",
-    "derive/derived.py": "exponents of single terms",
+    "derive/exponents.py": "exponents of single terms",
     "simulation/worlds.py": "true laws, without a fit",
 }
 

@@ -97,6 +97,10 @@ MISTAKES = [
     (lambda f: f.rename(columns={"val/loss": "val/bpb", "train/loss": "x"}), {},
      "bits per byte.*loss_unit='bits-per-byte' and bytes_per_token"),
     (lambda f: f.assign(**{"val/loss": np.nan}), {}, "no row has a loss"),
+    (lambda f: f.assign(State="crashed"), {}, "all runs were broken off"),
+    (lambda f: f.iloc[:0], {}, "no rows"),
+    (lambda f: pd.concat([f, f], axis=1), {}, "column 'Name' is there twice"),
+    (lambda f: f.assign(N=1e8, params=1e8), {}, "column 'params' is there twice"),
     (lambda f: f.assign(**{"val/loss": "low"}), {}, "'loss' is not a number"),
     (lambda f: f.assign(annealed=[1, None] * 14), {}, "'annealed' is neither 0 or 1"),
     (lambda f: f.drop(columns="n_params_M"), {}, "'params'.*missing; found: Name"),
@@ -108,6 +112,15 @@ def test_what_cannot_be_guessed_says_what_to_write(change, columns, says):
     frame = change(runs_table())
     target = "params=4e9 tokens=4e10"
     refused(bl.TableError, says, bl.forecast, frame, target, columns=columns)
+
+
+def test_aliases_lists_and_unknown_states_are_read():
+    frame = measured().rename(columns={"params": "N", "tokens": "D"})
+    frame = frame.assign(tags=[["a"], ["b"]] * 14, State="done")
+    split = {"train": "N < 6e8", "laws": ["chinchilla"]}
+    scores, said = guessed(bl.compare, frame, **split)
+    assert scores["rows"].tolist() == [20]
+    assert "The column of states is not read: done is none of finished" in said
 
 
 def test_bits_are_doubted_and_units_in_names_are_read():

@@ -198,7 +198,7 @@ def _refuse_far(
     derived: "Mapping[str, bl.derive.Derived | bl.Recipes]", accepts: opt.Accepts
 ) -> None:
     """Refuse numbers too far from the fitted rows, as `forecast` does."""
-    from bayeslaw.derive.derived import worst_of
+    from bayeslaw.derive.verdicts import worst_of
 
     for numbers in derived.values():
         worst_of(numbers.verdicts).accepting(accepts).require()

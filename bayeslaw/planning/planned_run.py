@@ -11,10 +11,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError, argument
 from bayeslaw.design.design import with_held
 from bayeslaw.huber.point_fit import PointFit
-from bayeslaw.inference.pools import (
-    Fit,
-    with_draws,
-)
+from bayeslaw.inference.pools import Fit, with_draws
 from bayeslaw.laws.law import Law
 from bayeslaw.planning.arguments import check_positive
 from bayeslaw.planning.bases import NEW_BASE, alike, base_of, labelled_bases

@@ -5,16 +5,16 @@ without colour.
 """
 
 from bayeslaw.plots._compute_optimal import compute_optimal
-from bayeslaw.plots.curves import forecast, in_sample, overview
+from bayeslaw.plots._overview import overview
+from bayeslaw.plots.curves import forecast, in_sample
 from bayeslaw.plots.figures import (
     backtest,
     coverage,
     observed,
     pit_values,
-    plan_frontier,
-    plan_landscape,
     residuals,
 )
+from bayeslaw.plots.plans import plan_frontier, plan_landscape
 
 __all__ = [
     "backtest",

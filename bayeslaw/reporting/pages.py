@@ -20,7 +20,7 @@ from bayeslaw.common.files import atomic_write
 from bayeslaw.common.formatting import jsonable
 from bayeslaw.common.shown import Note, Shown, Table, rendered
 from bayeslaw.planning.result import Plan
-from bayeslaw.plots.figures import reach
+from bayeslaw.plots.plans import reach
 from bayeslaw.plots.style import style
 
 MAX_SVG = 600_000  # bytes; a larger picture becomes a PNG

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from bayeslaw.common.errors import argument
+from bayeslaw.common.errors import TableError, argument
 from bayeslaw.tables.comparison import runs_of
 from bayeslaw.tables.table import is_synthetic
 from bayeslaw.tables.validation import typed
@@ -27,9 +27,21 @@ def finished_runs(frame: pd.DataFrame, name: str, said: list[str]) -> pd.Series:
     for column in frame:
         if str(column).strip().lower() == "state":
             states = frame[column].astype("string").str.strip().str.lower()
-    if states is None or not states.isin([*FINISHED, *GOING_ON, *FAILED]).all():
+    if states is None:
+        return pd.Series(True, frame.index)
+    unknown = states[~states.isin([*FINISHED, *GOING_ON, *FAILED]).fillna(False)]
+    if len(unknown):
+        said.append(
+            f"The column of states is not read: {unknown.iloc[0]} is none of "
+            f"{', '.join([*FINISHED, *GOING_ON, *FAILED])}."
+        )
         return pd.Series(True, frame.index)
     failed = states.isin(FAILED)
+    if failed.all():
+        raise TableError(
+            f"{name}: all runs were broken off, by the column of their states; drop it to read "
+            "them."
+        )
     if failed.any():
         counts = states[failed].value_counts()
         kinds = ", ".join(f"{count} {state}" for state, count in counts.items())

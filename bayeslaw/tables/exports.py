@@ -61,6 +61,7 @@ def read_domains(
 
     Examples
     --------
+    >>> import warnings
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"params": [1e8, 1e9], "tokens": 2e9, "replay": 0.1})
     >>> frame = frame.assign(loss_math=[1.4, 1.1], loss_web=[3.1, 2.7])

@@ -137,10 +137,16 @@ def _frame_of(losses: object, name: str) -> Export:
         raise TableError(
             f"the losses are a {kind}: give a LossTable, a pandas data frame or a path."
         )
+    _refuse_twice(frame, name)
+    if frame.empty:
+        raise TableError(f"{name}: no rows.")
+    return Export(_with_numbers(frame), name)
+
+
+def _refuse_twice(frame: pd.DataFrame, name: str) -> None:
     twice = frame.columns[frame.columns.duplicated()]
     if len(twice):
         raise TableError(f"{name}: column {twice[0]!r} is there twice; keep one.")
-    return Export(_with_numbers(frame), name)
 
 
 def _with_numbers(frame: pd.DataFrame) -> pd.DataFrame:
@@ -182,6 +188,9 @@ def _guess(
         export.words.append(f"{doubt[0].upper()}{doubt[1:]}")
     read_by = expressions(export.frame, columns)
     frame = renamed(export.frame, columns, name)
+    # Of aliases, such as N and D.
+    frame = frame.rename(columns=named(frame))
+    _refuse_twice(frame, name)
     if domains:
         frame = as_rows(frame, domains)
         finished = finished.loc[frame.index]
@@ -209,8 +218,10 @@ def _unread(
     used = {*names_in(columns), *domains.values()}
     unread = []
     for column, meaning in named(frame).items():
-        other = meaning not in KNOWN and column not in used
-        if other and "loss" not in str(column).lower() and frame[column].nunique() > 1:
+        if meaning in KNOWN or column in used or "loss" in str(column).lower():
+            continue
+        # As text, since a tracker has lists, such as tags.
+        if frame[column].astype(str).nunique() > 1:
             unread.append(str(column))
     return tuple(unread)
 
@@ -267,7 +278,7 @@ def _refuse_doubtful(
 ) -> None:
     """Refuse guesses that the losses contradict; a fit warns of what a user states."""
     doubts = doubtful_scale(table.frame)
-    if doubts and not {"params", "tokens", "loss"}.isdisjoint(guessed):
+    if doubts and not {"params", "tokens"}.isdisjoint(guessed):
         guesses = ", ".join(f"{column} = {text}" for column, text in guessed.items())
         raise TableError(
             f"{export.name}: columns would be read as {guesses}, but {doubts[0]} Mend the columns, "

@@ -181,7 +181,7 @@ def trainer_rows(source: Logs) -> pd.DataFrame:
     for run, path in paths.items():
         state = _trainer_state(path)
         most = state.get("max_steps") or 0
-        finished = 0 < most <= (state.get("global_step") or 0)
+        finished = most <= (state.get("global_step") or 0)
         for log in state["log_history"]:
             evaluated = {c: log[c] for c in log if re.fullmatch("eval_(.+_)?loss", c)}
             if not evaluated:
