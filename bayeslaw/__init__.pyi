@@ -27,6 +27,7 @@ from .evaluate.scores import compare as compare, score as score
 from .huber.point_fit import PointFit as PointFit
 from .inference.fitting import fit as fit, fit_map as fit_map, fit_pool as fit_pool
 from .inference.fitting import pymc_model as pymc_model
+from .inference.groups import fit_groups as fit_groups
 from .inference.points import fit_huber as fit_huber
 from .inference.pools import Pool as Pool, load as load
 from .inference.posterior import Posterior as Posterior

@@ -5,6 +5,7 @@ from benchmarks import (  # noqa: F401
     columns,
     figures,
     frontier,
+    gaps,
     held_out,
     huber,
     judged,

@@ -54,7 +54,7 @@ html_copy_source = False
 # -- contents -------------------------------------------------------------------------------------
 
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
-STUDIES = ("anchors", "floor_or_shape", "paper_tables", "paper_workflow")
+STUDIES = ("floor_or_shape", "paper_tables")
 """Notebooks that explain a result; the others show how to do a task."""
 
 
@@ -119,8 +119,10 @@ COPIES = {
 
 for folder in ("notebooks", "data"):
     skip = shutil.ignore_patterns(
-        "*.csv", "*.parquet", "*.py", "__pycache__", ".ipynb_checkpoints"
+        "*.csv", "*.nc", "*.parquet", "*.py", "__pycache__", ".*"
     )
+    # A page that is gone must not stay in the copy.
+    shutil.rmtree(DOCS / folder, ignore_errors=True)
     shutil.copytree(ROOT / folder, DOCS / folder, ignore=skip, dirs_exist_ok=True)
 (DOCS / "reference").mkdir(exist_ok=True)
 for name, copy in COPIES.items():

@@ -12,6 +12,7 @@ from itertools import combinations_with_replacement
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import AUTO
@@ -56,6 +57,10 @@ class Discrepancy(ABC):
     @abstractmethod
     def apply(self, law: Law) -> Law:
         """The law with the discrepancy's parameters, their priors and bounds."""
+
+    def marks(self, frame: pd.DataFrame) -> dict[str, Floats]:
+        """Covariates of training rows beside those of the law, each of shape (rows,)."""
+        return {}
 
     def extend(
         self, law: Law, q: Mapping[str, Floats], at: Values, x: Values, seed: int

@@ -33,7 +33,7 @@ API = {
     "Tables": "read_table from_frame read_domains read_wandb read_tensorboard read_trainer"
     " example_table grid locate LossTable",
     "Laws and priors": "load_law Law Prior",
-    "Fits": "fit fit_pool fit_map pymc_model Posterior Pool load fit_huber PointFit",
+    "Fits": "fit fit_groups fit_pool fit_map pymc_model Posterior Pool load fit_huber PointFit",
     "Forecasts and scores": "forecast TableForecast Forecast score compare register verify"
     " Verification",
     "Checks and cross-validation": "check Check backtest read_backtest Backtest",
