@@ -27,7 +27,7 @@ from bayeslaw.model.noise import LENGTH, correlation
 from bayeslaw.tables.comparison import IDENTITY, completed, is_among
 from bayeslaw.tables.table import LossTable, Rows, rows_of
 from bayeslaw.tables.units import check_units
-from bayeslaw.tables.validation import COVARIATES, OF_DOMAIN
+from bayeslaw.tables.validation import COVARIATES, OF_DOMAIN, flops_of
 
 COSTS = {
     "flops": "6 N D, and the pre-training of each new base once",
@@ -109,7 +109,7 @@ def costs(
     arXiv:2001.08361.
     """
     if cost in COSTS:
-        own = 6 * frame["params"].to_numpy(float) * frame["tokens"].to_numpy(float)
+        own = flops_of(frame).to_numpy(float)
     elif cost in frame:
         own = pd.to_numeric(frame[cost], errors="coerce").to_numpy(float)
     else:
@@ -323,7 +323,8 @@ class Anchors(Showing):
             Table(pd.DataFrame(columns, index), "", {"sd": percent_sd}, ("total",)),
             Note(legend, "quiet"),
         ]
-        if (sizes := picks["params"].nunique()) == 1 < len(picks):
+        sized = "params" if "params" in picks else "flops"
+        if (sizes := picks[sized].nunique()) == 1 < len(picks):
             one_size = (
                 "All of one size: these runs cannot show that the law is wrong about N."
             )
@@ -424,9 +425,8 @@ def choose_anchors(
     spent = np.array([price.total(few) for few in bought])
     rows = [frame[price.code == run].assign(pick=i) for i, run in enumerate(runs, 1)]
     names = [c for c in dict.fromkeys(("run", *COVARIATES, *columns)) if c in frame]
-    picks = pd.concat(
-        [of_run.nlargest(1, "tokens")[names] for of_run in rows], ignore_index=True
-    )
+    longest = [of_run.loc[[flops_of(of_run).idxmax()], names] for of_run in rows]
+    picks = pd.concat(longest, ignore_index=True)
     picks["rows"] = [len(of_run) for of_run in rows]
     picks["flops"] = np.diff(spent)
     picks["flops_total"] = spent[1:]

@@ -36,7 +36,7 @@ from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import innovations, overruled, residual
 from bayeslaw.model import effects
 from bayeslaw.tables.comparison import fitted_rows
-from bayeslaw.tables.covariates import Covariate
+from bayeslaw.tables.covariates import FLOPS, Covariate
 from bayeslaw.tables.hull import NEAR_DECADES, axes, decades, displacement
 from bayeslaw.tables.table import LossTable, Rows, subset
 from bayeslaw.tables.units import check_units
@@ -190,7 +190,8 @@ def cuts(
             asked = float(np.median(np.linalg.norm(away, axis=1)))
     # Rounded, so that rows of one budget are held out together.
     position = np.round(points @ (along / np.linalg.norm(along)), 6)
-    sizes = table.frame["params"]
+    # Of a ladder in FLOPs, each row is a size.
+    sizes = table.frame["params" if "params" in table.frame else FLOPS]
     possible = []
     choices = []
     for level in np.unique(position)[:-1]:
@@ -216,6 +217,8 @@ def cuts(
 def grouped(frame: pd.DataFrame) -> Ints:
     """Group of each row: its size, then size and PTPP, then replay too, until there are three."""
     present = [c for c in GROUPS if c in frame]
+    if not present and FLOPS in frame:
+        present = [FLOPS]
     index = np.zeros(len(frame), int)
     for number in range(1, len(present) + 1):
         index = frame.groupby(present[:number]).ngroup().to_numpy()

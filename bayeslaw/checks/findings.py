@@ -20,11 +20,11 @@ from bayeslaw.common.shown import Block, Note, Severity, Showing, Shown
 from bayeslaw.inference.pools import Fit
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.inference.residuals import covariance
-from bayeslaw.laws.law import IMAGINARY_STEP
+from bayeslaw.laws.law import IMAGINARY_STEP, Law
 from bayeslaw.laws.symbols import column_of
 from bayeslaw.model.effects import SIZE
 from bayeslaw.model.prior import draw_parameters
-from bayeslaw.tables.covariates import TABLE
+from bayeslaw.tables.covariates import FLOPS, TABLE
 from bayeslaw.tables.hull import BEYOND_PREFIX, NEAR_DECADES, in_words
 from bayeslaw.tables.verdict import SEVERITIES, Level, Verdict
 
@@ -321,16 +321,25 @@ def explained(fit: Posterior, names: Sequence[str], log_loss: Floats) -> Floats:
     return np.asarray(np.clip(1 - left, 0, 1))
 
 
+def _grouping(law: Law) -> str:
+    """The covariate by which rows are told apart: PTPP, else size, else FLOPs."""
+    for column in ("ptpp", "params", FLOPS):
+        if column in law.columns:
+            return column
+    return law.columns[0]
+
+
 def judge_directions(fit: Posterior, rows: pd.DataFrame | None) -> Finding:
     """Directions that the data determine less than the prior, and the forecast along them."""
     prior = prior_of(fit)
     groups: dict[str, Floats] = {}
     if rows is not None:
-        # Mean latent log loss of the rows of each PTPP, or size if the law has no PTPP; (draws,).
-        by = "ptpp" if "ptpp" in fit.law.columns else "params"
+        # Mean latent log loss of the rows of each PTPP, size or budget; (draws,).
+        by = _grouping(fit.law)
+        text = (TABLE | fit.law.declared)[by].text
         latent = np.log(fit.latent(rows))
         for value, members in rows.groupby(by).indices.items():
-            groups[f"{TABLE[by].text} {value:.3g}"] = latent[:, members].mean(1)
+            groups[f"{text} {value:.3g}"] = latent[:, members].mean(1)
     log_loss = np.stack(list(groups.values()), 1) if groups else np.empty((0, 0))
     names, matrix = directions(fit, prior)
     undetermined, weak = (

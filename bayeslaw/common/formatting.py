@@ -14,8 +14,17 @@ ROUNDING = 1e-13
 """What sums of numbers of order one leave in place of 0."""
 
 
+MOST_COUNT = 1e16
+"""More parameters, or tokens, than any run has."""
+
+
 def count(value: float) -> str:
-    """Format a count with three significant digits and a unit: k (from 10k), M, B or T."""
+    """Format a count with three significant digits and a unit: k (from 10k), M, B or T.
+
+    FLOPs are more than any count, and have an exponent.
+    """
+    if abs(value) >= MOST_COUNT:
+        return f"{value:.3g}".replace("e+", "e")
     for unit, least, suffix in (
         (1e12, 1, "T"),
         (1e9, 1, "B"),

@@ -10,11 +10,14 @@ from bayeslaw.derive.derived import (
     local_exponents,
 )
 from bayeslaw.derive.downstream import accuracy
+from bayeslaw.derive.floors import AtFloors, at_floors
 from bayeslaw.derive.optimum import compute_multiplier, compute_optimal, flops_to_reach
 
 __all__ = [
+    "AtFloors",
     "Derived",
     "accuracy",
+    "at_floors",
     "compute_multiplier",
     "compute_optimal",
     "floor",

@@ -15,7 +15,8 @@ from bayeslaw.inference.bands import BAND_LEVELS, band_columns, ends
 from bayeslaw.inference.pools import of_one_law
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.steps import UNIQUE
-from bayeslaw.laws.symbols import SYMBOLS, Values
+from bayeslaw.laws.symbols import Values, symbol_of
+from bayeslaw.tables.covariates import FLOPS
 from bayeslaw.tables.files import write_frame
 from bayeslaw.tables.hull import in_words
 from bayeslaw.tables.table import Rows
@@ -356,7 +357,8 @@ def local_exponents(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
 
     exponents: dict[str, tuple[Floats, str]] = {}
     totals: dict[str, tuple[Floats, str]] = {}
-    for along in [c for c in ("params", "tokens") if c in law.covariate_names]:
+    leading = [c for c in ("params", "tokens", FLOPS) if c in law.covariate_names]
+    for along in leading:
         low, high = (
             logs({**x, along: x[along] + step}) for step in (-LOG_STEP, LOG_STEP)
         )
@@ -366,7 +368,7 @@ def local_exponents(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
                 slope = np.broadcast_to(slopes[term.leading], slopes["loss"].shape)
                 exponents[term.leading] = slope, "1"
         for name in ("reducible", "loss"):
-            totals[f"{name}_{SYMBOLS[along]}"] = slopes[name], "1"
+            totals[f"{name}_{symbol_of(along)}"] = slopes[name], "1"
     verdicts = {"": verdict_on(posterior, frame)}
     warn_beyond(verdicts, [posterior])
     cases = frame[_read(law.columns, frame)].reset_index(drop=True)

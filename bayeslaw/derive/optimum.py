@@ -44,6 +44,7 @@ from bayeslaw.laws.departure import Departure
 from bayeslaw.tables.comparison import labels_of
 from bayeslaw.tables.table import Rows, is_synthetic
 from bayeslaw.tables.units import check_units
+from bayeslaw.tables.validation import flops_of
 from bayeslaw.tables.verdict import MEASURED_DECADES, Verdict
 
 FLOPS = 6.0
@@ -282,7 +283,7 @@ def budgets_of(
 
 def training_flops(fit: Posterior) -> Floats:
     rows = fit.table.frame
-    return (FLOPS * rows["params"] * rows["tokens"]).to_numpy(float)
+    return flops_of(rows).to_numpy(float)
 
 
 def reach_of(fits: Sequence[Posterior]) -> Range:

@@ -30,7 +30,7 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.files import read_frame, write_frame
 from bayeslaw.tables.table import LossTable, require_table, subset
-from bayeslaw.tables.validation import COVARIATES
+from bayeslaw.tables.validation import COVARIATES, flops_of
 
 SPLIT_COLUMNS = ("flops", "params", "tokens", "ptpp")
 """Quantities that a table may be cut along."""
@@ -54,7 +54,7 @@ BINS = (0.0, 0.25, 0.5, 1.0, 2.0, np.inf)
 
 
 def amount(rows: pd.DataFrame, along: str) -> pd.Series:
-    return 6 * rows["params"] * rows["tokens"] if along == "flops" else rows[along]
+    return flops_of(rows) if along == "flops" else rows[along]
 
 
 @dataclass(frozen=True)
@@ -349,7 +349,9 @@ def choose_cuts(
     The rows before one vary in all that the laws need.
     """
     levels = np.unique(value)[:-1]
-    before = {cut: table.frame.loc[value <= cut, "params"] for cut in levels}
+    # Of a ladder in FLOPs, each value is a size.
+    sized = table.frame.get("params", value)
+    before = {cut: sized[value <= cut] for cut in levels}
     # One size cannot tell N from D; a table that never has two is cut all the same.
     sizes = min(2, max((params.nunique() for params in before.values()), default=0))
     enough = [

@@ -106,6 +106,9 @@ class Objective:
         ]
         self.low: Floats = np.maximum(low, -cap)
         self.high: Floats = np.minimum(high, cap)
+        # Bounds of E are stated in nats, and points have it in units of the mean loss.
+        self.low[0] /= math.exp(self.log_scale)
+        self.high[0] /= math.exp(self.log_scale)
         coupling = law.step(Coupling)
         coupled = np.isin(self.names, [*coupling.along] if coupling else [])
         self.low[coupled] = np.maximum(self.low[coupled], LEAST_COUPLED)
@@ -160,6 +163,7 @@ class Objective:
         at_low = point - self.low <= near
         at_high = self.high - point <= near
         bound = np.where(at_low, self.low, self.high)
+        bound[0] *= math.exp(self.log_scale)
         return {
             self.names[i]: float(bound[i]) for i in np.flatnonzero(at_low | at_high)
         }

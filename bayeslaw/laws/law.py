@@ -427,7 +427,9 @@ def _ratios(
 
 def logs_of(law: Law, columns: Columns) -> dict[str, Floats]:
     """The covariates that are functions of single columns, without those of the law's steps."""
-    x = {"tokens": np.log(columns["tokens"] / law.token_unit)}
+    x: dict[str, Floats] = {}
+    if "tokens" in columns:  # which a ladder in FLOPs lacks
+        x["tokens"] = np.log(columns["tokens"] / law.token_unit)
     for name, row in (TABLE | law.declared).items():
         if name == "tokens" or not (name in law.columns or name in law.held):
             continue

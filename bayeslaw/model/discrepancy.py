@@ -24,6 +24,7 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.steps import KAPPA, Coupling
 from bayeslaw.laws.symbols import SYMBOLS, Values, column_of, symbol_of
+from bayeslaw.tables.covariates import FLOPS
 
 
 @dataclass(frozen=True)
@@ -204,6 +205,14 @@ COUPLING_PRIOR = Prior("LogNormal", median=1, sigma=0.5)
 """Prior of kappa."""
 
 
+COMPUTE = 0.5**1.5
+"""Standard deviation of the change of an exponent over an e-fold of compute, over that along N.
+
+Along a ladder C is proportional to N^2: an exponent of C is half that of N, and an e-fold of C
+half an e-fold of N.
+"""
+
+
 @dataclass(frozen=True)
 class WalkingExponents(Discrepancy):
     """Exponents that follow random walks along N and D, and coupled terms; for laws in N and D.
@@ -231,6 +240,12 @@ class WalkingExponents(Discrepancy):
         priors = {"walk_scale": WALK_SCALE}
         leads = {term.coefficient: term.covariates[0] for term in law.terms}
         for name, lead in leads.items():
+            if lead == FLOPS:
+                sd = COMPUTE * self.spread
+                steps = f"walk_{name}"
+                walk = Walk(name, steps, "walk_scale", FLOPS, "", sd, 2 * self.spacing)
+                deviations.append(walk)
+                continue
             other = "tokens" if lead == "params" else "params"
             deviations += [
                 Walk(
@@ -262,6 +277,8 @@ class WalkingExponents(Discrepancy):
     def suits(self, law: Law) -> bool:
         """Whether the law is a power of N and one of D, or one of them where the other is held."""
         along = sorted(term.covariates for term in law.terms)
+        if along == [(FLOPS,)]:
+            return law.terms[0].power_of(FLOPS)
         varying = [(c,) for c in ("params", "tokens") if c not in law.held]
         return along == varying and all(
             term.power_of(*term.covariates) for term in law.terms

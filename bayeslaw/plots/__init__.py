@@ -5,7 +5,8 @@ without colour.
 """
 
 from bayeslaw.plots._compute_optimal import compute_optimal
-from bayeslaw.plots.curves import forecast, in_sample, overview
+from bayeslaw.plots._overview import overview
+from bayeslaw.plots.curves import forecast, in_sample
 from bayeslaw.plots.figures import (
     backtest,
     coverage,

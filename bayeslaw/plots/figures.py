@@ -32,7 +32,7 @@ from bayeslaw.plots.style import (
     look,
     style,
 )
-from bayeslaw.tables.covariates import TABLE
+from bayeslaw.tables.covariates import FLOPS, TABLE
 from bayeslaw.tables.validation import COVARIATES
 
 NOMINAL = np.linspace(0.05, 0.95, 19)
@@ -75,14 +75,16 @@ def observed(predicted: Forecast) -> Figure:
     ]
     ax.plot(ends, ends, **DIAGONAL)
     handles: list[Artist] = [key("measured = median", **DIAGONAL)]
-    for i, (size, rows) in enumerate(frame.groupby("params")):
+    column = "params" if "params" in frame else FLOPS
+    letter = "N" if "params" in frame else "C"
+    for i, (size, rows) in enumerate(frame.groupby(column)):
         median = rows["median"]
         dots = look(i, ls="", ms=4.5)
         band = [median - rows["lower_90"], rows["upper_90"] - median]
         ax.errorbar(
             median, rows["loss"], xerr=band, elinewidth=1, mec="white", mew=0.4, **dots
         )
-        handles.append(key(f"N {count(float(str(size)))}", **dots))
+        handles.append(key(f"{letter} {count(float(str(size)))}", **dots))
     if not out.empty:
         ax.plot(out["median"], out["loss"], **CROSS)
         handles.append(key("outside the 90 % band", **CROSS))

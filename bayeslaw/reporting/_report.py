@@ -33,9 +33,10 @@ from bayeslaw.model import effects
 from bayeslaw.planning.result import Plan
 from bayeslaw.plots.style import axis_label
 from bayeslaw.reporting.pages import Page, Picture, formula, picture
+from bayeslaw.tables.covariates import FLOPS
 from bayeslaw.tables.hull import BEYOND_PREFIX, EPOCHS, epochs, in_words
 from bayeslaw.tables.table import LossTable, Rows, rows_of
-from bayeslaw.tables.validation import COVARIATES, label_texts
+from bayeslaw.tables.validation import COVARIATES, flops_of, label_texts
 
 MEANINGS = [
     "rmse_log: root mean square of the log residuals; .01 is about 1 %.",
@@ -178,7 +179,7 @@ def report(
     add("Checks", checked.shown())
     panels = {}
     # In N and D alone, the overview has all that the panels by size would show.
-    if {*fit.columns} - {"params", "tokens"}:
+    if "tokens" in rows.frame and {*fit.columns} - {"params", "tokens"}:
         panels["forecast"] = plots.forecast(fit, rows, seed=seed)
         panels["in_sample"] = plots.in_sample(fit, seed=seed)
     add("Forecast", shown + Shown(blocks=[POSITION]), _drawn(words, **panels))
@@ -322,9 +323,10 @@ def _data(
                 beyond(frame[column], rows[column]) if column in fit.columns else factor
             )
             ranges[axis_label(column, about)] = [*spans, factor]
-    costs = [6 * f["params"] * f["tokens"] for f in (frame, rows)]
-    spans = [f"{c.min():.2g} – {c.max():.2g}" for c in costs]
-    ranges["compute of a row, 6 N D, FLOPs"] = [*spans, beyond(*costs)]
+    if FLOPS not in fit.columns:
+        costs = [flops_of(f) for f in (frame, rows)]
+        spans = [f"{c.min():.2g} – {c.max():.2g}" for c in costs]
+        ranges["compute of a row, 6 N D, FLOPs"] = [*spans, beyond(*costs)]
     heads = ["training rows", "rows to forecast", "beyond the range"]
     table = pd.DataFrame.from_dict(ranges, orient="index", columns=heads)
     return Shown(
@@ -347,12 +349,12 @@ def _groups(fit: Posterior, rows: pd.DataFrame, level: str) -> str:
 
 def cost(frame: pd.DataFrame) -> str:
     """The sum of 6 N D over runs; checkpoints of one run cost its longest D."""
-    flops = 6 * frame["params"] * frame["tokens"]
+    flops = flops_of(frame)
+    how = "6 N D" if "params" in frame else "as the table says"
     if "run" not in frame:
-        return f"{flops.sum():.2g} FLOPs (6 N D, every row counted as one run)"
-    return (
-        f"{flops.groupby(effects.labels(frame, 'run')).max().sum():.2g} FLOPs (6 N D)"
-    )
+        return f"{flops.sum():.2g} FLOPs ({how}, every row counted as one run)"
+    of_runs = flops.groupby(effects.labels(frame, "run")).max()
+    return f"{of_runs.sum():.2g} FLOPs ({how})"
 
 
 def beyond(training: pd.Series, new: pd.Series) -> str:

@@ -26,10 +26,13 @@ from bayeslaw.tables.validation import (
     STEPS,
     TRAINING,
     VALIDATION,
+    amounts_of,
+    are_bases,
     canonical,
     check_positive,
     named,
     quoted,
+    require_frame,
     row_numbers,
     typed,
     without_number,
@@ -359,7 +362,12 @@ def _validated(
     columns: Mapping[str, str],
 ) -> LossTable:
     """The table of `from_frame`; `columns` are the expressions that columns were read by."""
-    frame = canonical(frame, name, ("params", "tokens", "loss"), lines=True)
+    require_frame(frame, name)
+    frame = canonical(frame, name, (*amounts_of(frame), "loss"), lines=True)
+    if "unique_tokens" in frame and "tokens" not in frame:
+        raise TableError(
+            f"{name}: 'unique_tokens' needs a column 'tokens'; give it, or drop 'unique_tokens'."
+        )
     frame = of_role(frame, name, role)
     frame = in_nats(frame, name, loss_unit, bytes_per_token)
     check_positive(frame, "loss", name, "losses are nats per token; drop failed runs")
@@ -373,7 +381,7 @@ def _validated(
             stacklevel=3,
         )
         frame = frame[~copies]
-    base = frame["tokens"] == 0
+    base = are_bases(frame)
     if base.all():
         raise TableError(f"{name}: every row has tokens = 0; nothing to fit.")
     check_counts(frame, name, columns)

@@ -150,6 +150,8 @@ def counts_of(rows: pd.DataFrame) -> dict[str, float]:
     near 20: both columns are more likely in one unit, and no model has `MOST_PARAMS`.
     """
     columns = ["params", "tokens"]
+    if not {*columns} <= {*rows}:
+        return {}
     rows = rows[rows["tokens"] > 0]
     units: list[tuple[float, ...]] = [
         (1.0, 1e6, 1e9) if rows[column].max() < 1e6 else (1.0,) for column in columns
@@ -182,6 +184,8 @@ def published_loss(params: Floats, tokens: Floats) -> Floats:
 
 def doubtful_scale(rows: pd.DataFrame) -> list[str]:
     """What the level of losses, and how they fall, say against the columns of a table of losses."""
+    if not {"params", "tokens"} <= {*rows}:
+        return []
     params, tokens = (rows[column].to_numpy(float) for column in ("params", "tokens"))
     if params.max() > MOST_PARAMS:
         return [

@@ -17,7 +17,7 @@ from pandas.api.types import is_list_like, is_numeric_dtype
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError, TableWarning, argument
-from bayeslaw.tables.covariates import TABLE, Covariate
+from bayeslaw.tables.covariates import FLOPS, TABLE, Covariate
 
 COVARIATES = tuple(TABLE)
 COLUMNS = (*COVARIATES, "unique_tokens", "loss")
@@ -100,11 +100,7 @@ def canonical(
     The values of `required`, if it is a mapping, say in the error what needs each column. With
     `lines` the copy keeps the index of the frame, by which messages name rows.
     """
-    given: object = frame  # whatever a user gave
-    if not isinstance(given, pd.DataFrame):
-        kind = "None" if given is None else f"a {type(given).__name__}"
-        how = ": give pd.DataFrame(rows)" if isinstance(given, dict | list) else ""
-        raise TableError(f"{name}: a pandas data frame is expected, not {kind}{how}.")
+    require_frame(frame, name)
     lacking = missing_columns(frame, required, name)
     frame = frame.rename(columns=named(frame))
     if repeated := sorted(set(frame.columns[frame.columns.duplicated()])):
@@ -116,9 +112,7 @@ def canonical(
         )
     if lacking:
         raise TableError(f"{name}: {lacking}")
-    base = pd.Series(False, frame.index)
-    if "tokens" in frame:
-        base = pd.to_numeric(frame["tokens"], errors="coerce") == 0
+    base = are_bases(frame)
     for column in frame.columns:
         if column in COLUMNS:
             frame[column] = _numbers(
@@ -134,6 +128,40 @@ def canonical(
         # Sizes are groups of random effects, which are compared exactly.
         frame["params"] = whole(frame["params"].to_numpy())
     return frame if lines else frame.reset_index(drop=True)
+
+
+def require_frame(given: object, name: str) -> None:
+    """Raise `TableError` unless a user gave a data frame."""
+    if isinstance(given, pd.DataFrame):
+        return
+    kind = "None" if given is None else f"a {type(given).__name__}"
+    how = ": give pd.DataFrame(rows)" if isinstance(given, dict | list) else ""
+    raise TableError(f"{name}: a pandas data frame is expected, not {kind}{how}.")
+
+
+def are_bases(frame: pd.DataFrame) -> pd.Series:
+    """Which rows are of models before adaptation, with tokens = 0: none of a ladder in FLOPs."""
+    if "tokens" not in frame:
+        return pd.Series(False, frame.index)
+    return pd.to_numeric(frame["tokens"], errors="coerce") == 0
+
+
+def amounts_of(frame: pd.DataFrame) -> tuple[str, ...]:
+    """Columns that say how much a table's runs were trained: N and D, or their FLOPs alone."""
+    here = named(frame).values()
+    if FLOPS in here and not {"params", "tokens"} <= {*here}:
+        return (FLOPS,)
+    return ("params", "tokens")
+
+
+def flops_of(frame: pd.DataFrame) -> pd.Series:
+    """Training compute of rows in FLOPs: 6 N D, or the column `flops` of a ladder without these."""
+    if {"params", "tokens"} <= {*frame}:
+        flops: pd.Series = 6 * frame["params"] * frame["tokens"]
+        return flops
+    if FLOPS in frame:
+        return frame[FLOPS].astype(float)
+    raise TableError("compute needs columns 'params' and 'tokens', or 'flops'.")
 
 
 def missing_columns(
@@ -217,6 +245,9 @@ def likely_columns(
     ]
     if flops and "tokens" in rest and params:
         meant["tokens"] = f"{flops[0]} / 6 / {product}"
+    elif flops and {"params", "tokens"} <= rest and FLOPS not in here.values():
+        alone = argument("columns", {FLOPS: flops[0]})
+        remarks.append(f"A ladder has FLOPs alone: {alone}, and the law 'ladder'.")
     steps = [quoted(c) for c in unused.values() if STEPS.search(c)]
     if steps and "tokens" in rest - {*meant}:
         remarks.append(f"Tokens are steps ({steps[0]}) times the tokens of a step.")
