@@ -59,7 +59,7 @@ CONTENTS = {
         f"notebooks/{path.stem}"
         for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
     ),
-    "How to": "howto/runs howto/table howto/law howto/forecast howto/effects"
+    "How to": "howto/runs howto/table howto/law howto/ladder howto/forecast howto/effects"
     " howto/unusual howto/questions checking planning anchors howto/recipes howto/derive"
     " howto/backtest howto/register report transfer forgetting howto/extend",
     "Understand": "bands results glossary maths priors huber data/README",

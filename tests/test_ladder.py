@@ -1,5 +1,7 @@
 """Ladders in FLOPs: tables without N and D, the law of compute alone, and its floor."""
 
+import re
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -9,7 +11,8 @@ from scipy.optimize import least_squares
 import bayeslaw as bl
 from bayeslaw import BayeslawError, FitError, LawError, TableError
 from bayeslaw.common.defaults import DELTA
-from tests.support import DATA, fails, refused, run
+from bayeslaw.laws.lawfiles import parse_law, restored_law, stored_law
+from tests.support import DATA, ROOT, fails, refused, run
 
 TRUTH = {"E": 1.7, "A": 500.0, "alpha": 0.15}
 FLOPS = [1e17, 3e17, 1e18, 3e18, 1e19, 3e19, 1e20, 3e20, 1e21, 3e21]
@@ -80,7 +83,7 @@ def test_bounds_of_the_floor_are_in_nats(table):
     text = (bl.common.files.models_dir() / "ladder.toml").read_text()
     given = 'floor = "Beta(alpha=2, beta=2)"'
     text = text.replace(given, 'E = "Uniform(lower=1.2, upper=1.4)"')
-    law = bl.laws.lawfiles.parse_law(text + "[bounds]\nE = [1.2, 1.4]\n", "held")
+    law = parse_law(text + "[bounds]\nE = [1.2, 1.4]\n", "held")
     with pytest.warns(bl.FitWarning, match="on a bound"):
         point = bl.fit_huber(law, table)
     assert point.parameters["E"] == pytest.approx(1.4)
@@ -209,3 +212,88 @@ def test_other_laws_forecast_at_floors():
     assert len(found.to_frame()) == 6
     pool = bl.Pool({"a": fitted, "b": fitted})
     refused(BayeslawError, "take a member", bl.derive.at_floors, pool, rows)
+
+
+# -- minima, and losses that rise again: terms that a law file can say --------------------------
+
+
+def page_law():
+    """The law file of the page on laws with a best rate and batch."""
+    page = (ROOT / "docs/howto/law.md").read_text()
+    section = page.partition("## A best learning rate and batch size")[2]
+    (text,) = re.findall(r"^```toml\n(.*?)^```", section, re.M | re.S)
+    return parse_law(text, "rates")
+
+
+MINIMA = {
+    **{"E": 1.7, "A": 400.0, "alpha": 0.34, "B": 410.0, "beta": 0.28},
+    **{"c": 0.06, "m": 0.7, "k": -0.45, "h": 0.03, "b": -0.4, "g": 0.5},
+}
+
+
+def simulated_rates(sigma):
+    rows = bl.grid(
+        params=[1e8, 3e8, 1e9],
+        tokens=[2e9, 1e10, 5e10],
+        rate=[3e-4, 1e-3, 3e-3, 1e-2],
+        batch=[1.25e5, 5e5, 2e6],
+    )
+    return bl.simulate(page_law(), MINIMA, rows, sigma=sigma, seed=1)
+
+
+def test_two_minima_of_the_page_are_recovered():
+    law = page_law()
+    assert restored_law(stored_law(law)) == law
+    table = simulated_rates(0.0)
+    assert len(table) == 108
+    point = bl.fit_huber(law, table)
+    assert point.agreeing == 1
+    assert point.parameters == pytest.approx(MINIMA, rel=1e-3)
+    # The best rate of the law is where its parameters say, and moves with size.
+    rates = np.geomspace(1e-4, 1e-1, 601)
+    for size in (1e8, 1e9, 1e10):
+        rows = bl.grid(params=size, tokens=1e10, rate=rates, batch=1e6)
+        best = rates[point.forecast(rows)["prediction"].argmin()]
+        expected = 1e-3 * np.exp(MINIMA["m"]) * (size / 1e9) ** MINIMA["k"]
+        assert best == pytest.approx(expected, rel=0.02)
+
+
+def test_intervals_contain_the_two_minima():
+    short = {"chains": 2, "draws": 300, "retry": False, "progress": False}
+    fit = bl.fit(page_law(), simulated_rates(0.003), discrepancy="none", **short)
+    summary = fit.summary().loc[list(MINIMA)]
+    truth = np.array([*MINIMA.values()])
+    inside = (summary["q05"] < truth) & (truth < summary["q95"])
+    assert inside.sum() >= 9
+    of_best = summary.loc[["m", "b"]]
+    assert (of_best["q95"] - of_best["q05"] < 0.15).all()
+
+
+def test_a_loss_that_rises_again_is_recovered():
+    text = (bl.common.files.models_dir() / "chinchilla.toml").read_text()
+    rise = "-beta*log(D) + log(1 + c*(max(log(epochs), m) - m)**2)"
+    text = text.replace("-beta*log(D)", rise)
+    priors = 'c = "LogNormal(median=0.3, sigma=1)"\nm = "Normal(mu=3, sigma=1)"\n'
+    bounds = "[bounds]\nm = [-inf, inf]\n"
+    law = parse_law(text + priors + "[covariates.epochs]\n" + bounds, "rising")
+    truth = {"E": 1.8, "A": 500.0, "alpha": 0.35, "B": 1400.0, "beta": 0.35}
+    truth |= {"c": 0.4, "m": 2.5}
+    rows = bl.grid(
+        params=[5e7, 2e8, 8e8], tokens=[5e9, 2e10, 8e10], epochs=[1, 4, 16, 40, 99]
+    )
+    point = bl.fit_huber(law, bl.simulate(law, truth, rows, sigma=0.0))
+    assert point.parameters == pytest.approx(truth, rel=1e-3)
+
+
+def test_the_rates_of_delphi_have_a_law_file():
+    law = bl.load_law(DATA / "delphi/rates.toml")
+    table = bl.read_table(
+        DATA / "delphi/k020.csv",
+        columns={"flops": "scale"},
+        where="domain == 'math_j050' and flops <= 3e20",
+    )
+    point = bl.fit_huber(law, table)
+    assert point.agreeing == 1
+    assert point.interior
+    # The best rate falls with compute.
+    assert point.parameters["k"] < 0

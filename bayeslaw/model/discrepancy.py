@@ -205,12 +205,9 @@ COUPLING_PRIOR = Prior("LogNormal", median=1, sigma=0.5)
 """Prior of kappa."""
 
 
+# Along a ladder C grows as N^2: an exponent of C is half that of N, an e-fold of C half one of N.
 COMPUTE = 0.5**1.5
-"""Standard deviation of the change of an exponent over an e-fold of compute, over that along N.
-
-Along a ladder C is proportional to N^2: an exponent of C is half that of N, and an e-fold of C
-half an e-fold of N.
-"""
+"""Standard deviation of a change of an exponent over an e-fold of compute, over that along N."""
 
 
 @dataclass(frozen=True)
@@ -243,8 +240,8 @@ class WalkingExponents(Discrepancy):
             if lead == FLOPS:
                 sd = COMPUTE * self.spread
                 steps = f"walk_{name}"
-                walk = Walk(name, steps, "walk_scale", FLOPS, "", sd, 2 * self.spacing)
-                deviations.append(walk)
+                far = 2 * self.spacing
+                deviations.append(Walk(name, steps, "walk_scale", lead, "", sd, far))
                 continue
             other = "tokens" if lead == "params" else "params"
             deviations += [
@@ -275,12 +272,10 @@ class WalkingExponents(Discrepancy):
         return law.deviating(deviations, priors)
 
     def suits(self, law: Law) -> bool:
-        """Whether the law is a power of N and one of D, or one of them where the other is held."""
+        """Whether the law is a power of N and one of D, one where the other is held, or of C."""
         along = sorted(term.covariates for term in law.terms)
-        if along == [(FLOPS,)]:
-            return law.terms[0].power_of(FLOPS)
         varying = [(c,) for c in ("params", "tokens") if c not in law.held]
-        return along == varying and all(
+        return along in (varying, [(FLOPS,)]) and all(
             term.power_of(*term.covariates) for term in law.terms
         )
 
