@@ -21,15 +21,13 @@ from .evaluate._backtest import (
     backtest as backtest,
     read_backtest as read_backtest,
 )
-from .evaluate.registered import (
-    Verification as Verification,
-    register as register,
-    verify as verify,
-)
+from .evaluate.registered import register as register
+from .evaluate.verification import Verification as Verification, verify as verify
 from .evaluate.scores import compare as compare, score as score
 from .huber.point_fit import PointFit as PointFit
 from .inference.fitting import fit as fit, fit_map as fit_map, fit_pool as fit_pool
 from .inference.fitting import pymc_model as pymc_model
+from .inference.groups import fit_groups as fit_groups
 from .inference.points import fit_huber as fit_huber
 from .inference.pools import Pool as Pool, load as load
 from .inference.posterior import Posterior as Posterior
@@ -38,11 +36,19 @@ from .laws.law import Law as Law
 from .laws.lawfiles import load_law as load_law
 from .laws.priors import Prior as Prior
 from .planning.planner import plan as plan
-from .planning.result import Choice as Choice, Plan as Plan
+from .planning.choices import Choice as Choice
+from .planning.result import Plan as Plan
+from .reporting._forecast import TableForecast as TableForecast, forecast as forecast
 from .reporting._report import Report as Report, report as report
 from .reporting.pages import Explorer as Explorer, explore as explore
 from .simulation.example import plan_example as plan_example
 from .simulation.worlds import paper_world as paper_world, simulate as simulate
+from .tables.exports import (
+    read_domains as read_domains,
+    read_tensorboard as read_tensorboard,
+    read_trainer as read_trainer,
+    read_wandb as read_wandb,
+)
 from .tables.hull import locate as locate
 from .tables.reading import (
     example_table as example_table,

@@ -3,6 +3,8 @@
 from benchmarks import (  # noqa: F401
     calibration,
     columns,
+    figures,
+    gaps,
     held_out,
     huber,
     judged,

@@ -265,7 +265,7 @@ def left_out(options: Namespace) -> Jobs:
 DESIGNS = ((3, 2), (4, 3), (2, 2), (4, 2))
 """Sizes, and token counts of each."""
 FAR = (0.0, 0.5, 1.0, 1.5, np.inf)
-FAR_NAMES = ("to .5", ".5 to 1", "1 to 1.5", "above 1.5")
+FAR_NAMES = ("to 0.5", "0.5 to 1", "1 to 1.5", "above 1.5")
 
 
 def spaced(values: np.ndarray, k: int) -> np.ndarray:
@@ -422,7 +422,7 @@ def runs(options: Namespace) -> Jobs:
 # -- by distance -------------------------------------------------------------------------------
 
 EDGES = (0.0, 0.1, 0.25, 0.5, 0.75, np.inf)
-NAMES = ("to .1", ".1 to .25", ".25 to .5", ".5 to .75", "above .75")
+NAMES = ("to 0.1", "0.1 to 0.25", "0.25 to 0.5", "0.5 to 0.75", "above 0.75")
 """Bins of the distance, in decades."""
 
 

@@ -22,7 +22,8 @@ from scipy.optimize import least_squares
 import bayeslaw as bl
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import DELTA
-from bayeslaw.huber.descent import Bounds, Objective, screened_starts
+from bayeslaw.huber.objective import Bounds, Objective
+from bayeslaw.huber.starts import screened_starts
 from bayeslaw.laws.departure import Departure
 from benchmarks.runner import Jobs, Tables, experiment
 from benchmarks.splits import POOL, shipped, synthetic

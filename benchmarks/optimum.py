@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 import bayeslaw as bl
-from bayeslaw.derive.optimum import training_flops
+from bayeslaw.derive.budgets import training_flops
 from benchmarks.runner import Jobs, Tables, experiment
 from benchmarks.splits import DATA
 

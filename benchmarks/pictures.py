@@ -1,4 +1,4 @@
-"""Pictures of the pages."""
+"""Pictures of the pages that need fits; those of CSV files alone are in `benchmarks.figures`."""
 
 from argparse import Namespace
 from functools import cache, partial
@@ -14,8 +14,6 @@ from bayeslaw.design.design import Design
 from bayeslaw.inference.pools import POOLS
 from bayeslaw.laws.departure import Departure
 from bayeslaw.plots.style import COLOURS, INK, style
-from benchmarks.held_out import by_distance
-from benchmarks.measured import DESIGNS
 from benchmarks.runner import FOLDER, Jobs, experiment
 from benchmarks.splits import DATA
 
@@ -103,96 +101,32 @@ def transfer(settings: dict[str, Any]) -> Figure:
     return figure
 
 
-def distance(settings: dict[str, Any]) -> Figure:
-    """Error of each row of distance.csv against its distance, and coverage by bin."""
-    rows = pd.read_csv(FOLDER / "distance.csv")
-    with style():
-        figure, (left, right) = plt.subplots(
-            1, 2, figsize=(9, 3.2), layout="constrained"
-        )
-        for i, (source, own) in enumerate(rows.groupby("source")):
-            error = 100 * own["error"].abs().clip(lower=1e-4)
-            look = {
-                "ms": 3,
-                "alpha": 0.5,
-                "color": COLOURS[i % len(COLOURS)],
-                "label": source,
-            }
-            left.plot(own["decades"], error, "o", **look)
-        left.set(yscale="log", xlabel="decades of N and D beyond the fitted rows")
-        left.set_ylabel("error of the median (%)")
-        left.legend(fontsize=7, markerscale=2)
-        (found,) = by_distance(rows).values()
-        place = np.arange(len(found))
-        for level, colour in zip((50, 80, 90), COLOURS, strict=False):
-            right.plot(
-                place, found[f"inside_{level}"], "o-", color=colour, label=f"{level} %"
-            )
-            right.axhline(level / 100, color=colour, lw=0.8, ls=":")
-        labels = zip(found.index, found["rows"], strict=True)
-        right.set_xticks(place, [f"{name}\n{count}" for name, count in labels])
-        about = "decades beyond the fitted rows, and losses"
-        right.set(ylim=(0, 1.02), xlabel=about, ylabel="inside")
-        right.legend(title="band", fontsize=7, loc="lower left")
-        right.tick_params(colors=INK)
-    return figure
+def tables_of_plans() -> dict[str, bl.LossTable]:
+    """Rows of tinycpt before the last pre-training budget, by domain."""
+    rows = "(annealed or tokens == 0) and seed == 0 and atpp in [0, 1, 4, 16]"
+    rows += " and (replay < 1 or atpp == 0)"
+    source = DATA / "tinycpt/english.csv"
+    tables = {}
+    for domain in ("french", "english"):
+        table = bl.read_table(DATA / f"tinycpt/{domain}.csv", where=rows, source=source)
+        tables[domain] = table.split(f"ptpp < {STAGE}")[0]
+    return tables
 
 
-def anchors(settings: dict[str, Any]) -> Figure:
-    """Width, CRPS and coverage of each domain of measured_plans.csv by what is bought at 279."""
-    rows = pd.read_csv(FOLDER / "measured_plans.csv").query("kind == 'forecast'")
-    designs = [name for name in DESIGNS if name in set(rows["design"])]
-    short = {
-        "two budgets": "none",
-        "two sizes": "all of\n2 sizes",
-        "four budgets": "4 bud-\ngets",
-    }
-    names = [
-        short.get(d, d.removesuffix(" anchors").replace(" ", "\n")) for d in designs
-    ]
-    with style():
-        figure, axes = plt.subplots(1, 3, figsize=(10.5, 3.6), layout="constrained")
-        titles = {
-            "width_90": "mean width of the 90 % band, log loss",
-            "crps": "CRPS of log loss",
-        }
-        titles["coverage_90"] = "share inside the 90 % band"
-        for ax, (score, title) in zip(axes, titles.items(), strict=True):
-            for i, (domain, own) in enumerate(rows.groupby(["table", "domain"])):
-                values = own.set_index("design")[score].reindex(designs)
-                ax.plot(
-                    names,
-                    values,
-                    "o-",
-                    ms=3,
-                    lw=0.8,
-                    color=COLOURS[i],
-                    label=" ".join(domain),
-                )
-            means = rows.groupby("design")[score].mean().reindex(designs)
-            ax.plot(names, means, "k-", lw=2, label="mean")
-            ax.set_title(title, fontsize=9)
-            ax.tick_params(axis="x", labelsize=7)
-        axes[-1].axhline(0.9, color=INK, lw=0.8, ls=":")
-        for ax in axes[:2]:
-            ax.set_ylim(bottom=0)
-        axes[-1].set_ylim(0, 1.02)
-        axes[1].set_xlabel("runs bought at PTPP 279, beside budgets 15 and 31")
-        handles = axes[0].get_legend_handles_labels()
-        figure.legend(
-            *handles, loc="outside lower center", ncols=6, fontsize=8, frameon=False
-        )
-    return figure
+def landscape(settings: dict[str, Any]) -> Figure:
+    """The map of one plan by the law `transfer`, from measured losses of tinycpt."""
+    fits = {}
+    for domain, table in tables_of_plans().items():
+        fits[domain] = bl.fit("transfer", table, **settings)
+        if settings:  # a short fit, to see that the code runs
+            fits[domain] = fits[domain].accepted(ACCEPTED)
+    plan = bl.plan(target=fits["french"], source=fits["english"], **LIMITS)
+    return bl.plots.plan_landscape(plan)
 
 
 def plans(settings: dict[str, Any]) -> Figure:
     """P(both) over replay and budget of one problem of tinycpt, one panel per law."""
-    rows = "(annealed or tokens == 0) and seed == 0 and atpp in [0, 1, 4, 16]"
-    rows += " and (replay < 1 or atpp == 0)"
-    source, tables = DATA / "tinycpt/english.csv", {}
-    for domain in ("french", "english"):
-        table = bl.read_table(DATA / f"tinycpt/{domain}.csv", where=rows, source=source)
-        tables[domain] = table.split(f"ptpp < {STAGE}")[0]
+    tables = tables_of_plans()
     atpp, replay = np.geomspace(1, 100, 41), np.linspace(0.05, 0.95, 31)
 
     @cache  # a pool's laws have panels of their own
@@ -237,15 +171,14 @@ def plans(settings: dict[str, Any]) -> Figure:
 
 @experiment(keep=False, folder=None)
 def pictures(options: Namespace) -> Jobs:
-    """The pictures of README and the pages, saved to --folder."""
+    """The pictures of README and the pages that need fits, saved to --folder."""
     ice = {"path": DATA / "olmo/ladder.csv", "where": "domain == 'ice'"}
     delphi = {"path": DATA / "delphi/example.csv"}
     made = {
         "forecast": partial(overview, delphi, "scale <= 3e20", "scale >= 1e21"),
         "missed": partial(overview, ice, "ptpp < 50", "ptpp > 90"),
         "transfer": transfer,
-        "distance": distance,
-        "anchors": anchors,
+        "landscape": landscape,
         "plans": plans,
     }
     for name, draw in made.items():

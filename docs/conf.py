@@ -53,19 +53,30 @@ html_copy_source = False
 
 # -- contents -------------------------------------------------------------------------------------
 
+NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+STUDIES = ("floor_or_shape", "paper_tables")
+"""Notebooks that explain a result; the others show how to do a task."""
+
+
+def listed_notebooks(studies: bool) -> str:
+    """Pages of the notebooks that explain a result, or of the others."""
+    return " ".join(
+        f"notebooks/{name}" for name in NOTEBOOKS if (name in STUDIES) == studies
+    )
+
+
 CONTENTS = {
-    "Start": "from-csv-to-decision",
-    "Notebooks": " ".join(
-        f"notebooks/{path.stem}"
-        for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
-    ),
-    "How to": "howto/runs howto/table howto/law howto/ladder howto/forecast howto/effects"
-    " howto/unusual howto/questions checking planning anchors howto/recipes howto/derive"
-    " howto/backtest howto/register report transfer forgetting howto/extend",
-    "Understand": "bands results glossary maths priors huber data/README",
-    "Reference": "commands api architecture reference/changelog reference/contributing",
+    "Start": f"from-csv-to-decision believe limits faq {listed_notebooks(studies=False)}",
+    "How-to": "howto/exports howto/table howto/runs howto/law howto/ladder howto/forecast"
+    " howto/accuracy planning"
+    " howto/derive howto/recipes howto/register report",
+    "Explanation": "results adaptation maths priors huber"
+    f" {listed_notebooks(studies=True)}",
+    "Reference": "commands api glossary data/README",
+    "Development": "howto/extend architecture development-notes reference/contributing"
+    " reference/changelog",
 }
-"""Pages in the sidebar."""
+"""Pages in the sidebar; a page that is named nowhere joins the how-tos."""
 TOPICS = {topic: re.sub(r"\W+", "-", topic.lower()) for topic in pages.API}
 """File of each topic of the reference."""
 
@@ -84,7 +95,7 @@ def listed() -> set[str]:
 missing = {
     str(path.relative_to(DOCS))[:-3] for path in pages.PAGES if DOCS in path.parents
 }
-CONTENTS["How to"] += "".join(
+CONTENTS["How-to"] += "".join(
     f" {name}" for name in sorted(missing - listed() - {"index"})
 )
 APPENDED = {
@@ -108,8 +119,10 @@ COPIES = {
 
 for folder in ("notebooks", "data"):
     skip = shutil.ignore_patterns(
-        "*.csv", "*.parquet", "*.py", "__pycache__", ".ipynb_checkpoints"
+        "*.csv", "*.nc", "*.parquet", "*.py", "__pycache__", ".*"
     )
+    # A page that is gone must not stay in the copy.
+    shutil.rmtree(DOCS / folder, ignore_errors=True)
     shutil.copytree(ROOT / folder, DOCS / folder, ignore=skip, dirs_exist_ok=True)
 (DOCS / "reference").mkdir(exist_ok=True)
 for name, copy in COPIES.items():

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 import bayeslaw as bl
 from bayeslaw import BayeslawError, LossTable, TableError, choose_anchors, grid
-from bayeslaw.anchors.choice import (
+from bayeslaw.anchors.costs import costs
+from bayeslaw.anchors.prediction import (
     JointGaussian,
     centred,
-    costs,
     joint_gaussian,
     predicted_sd,
 )

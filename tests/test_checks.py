@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 import bayeslaw as bl
-from bayeslaw.checks import _check as parts
-from bayeslaw.checks import findings
+from bayeslaw.checks import held_out, information
+from bayeslaw.checks.prior_draws import prior_of, spread
 from bayeslaw.design.design import Design
 from bayeslaw.inference.fitting import refit
 from bayeslaw.inference.residuals import covariance
@@ -139,7 +139,7 @@ def test_the_farthest_training_rows_are_forecast_from_the_others():
         (NEW, seen["params"] < 3e9),
         (NEW * [0.1, 100], seen["tokens"] < 3e10),
     ):
-        assert (next(parts.cuts(plain.table, plain.columns, rows)) == kept).all()
+        assert (next(held_out.cuts(plain.table, plain.columns, rows)) == kept).all()
     # Losses bend away from the power law at large sizes; the law is taken as exact.
     design = bl.grid(params=np.geomspace(1e8, 1e10, 9), tokens=[1e10, 3e10, 1e11])
     table = bl.simulate("chinchilla", CHINCHILLA, design, sigma=0.001, seed=3)
@@ -160,7 +160,9 @@ def test_a_large_table_is_cut_at_few_places():
     design = bl.grid(params=list(np.geomspace(1e8, 1e10, 20)), tokens=tokens)
     table = bl.simulate("chinchilla", CHINCHILLA, design)
     for rows in (None, bl.grid(params=1e11, tokens=1e13)):
-        fitted = [near.sum() for near in parts.cuts(table, ("params", "tokens"), rows)]
+        fitted = [
+            near.sum() for near in held_out.cuts(table, ("params", "tokens"), rows)
+        ]
         assert 16 <= len(fitted) <= 32
         assert 250 <= min(fitted) < 290 < 450 < max(fitted)
 
@@ -169,8 +171,8 @@ def test_groups_are_sizes_or_finer_and_the_binomial_is_continued_to_fractions():
     many = bl.grid(params=[1e8, 3e8, 1e9], tokens=[1e9, 1e10])
     few = bl.grid(params=[1e8, 3e8], tokens=[1e9, 1e10], ptpp=[15, 31])
     for rows, groups in ((many, 3), (few, 4), (many.iloc[:2], 1)):
-        assert len(np.unique(parts.grouped(rows))) == groups
-    at_most = parts.at_most
+        assert len(np.unique(held_out.grouped(rows))) == groups
+    at_most = held_out.at_most
     for held in range(7):
         assert at_most(held, 6, 0.9) == pytest.approx(stats.binom.cdf(held, 6, 0.9))
     assert at_most(3, 6, 0.9) < at_most(3.5, 6, 0.9) < at_most(4, 6, 0.9)
@@ -185,11 +187,11 @@ def test_bands_that_miss_many_rows_of_few_groups_are_not_called_ok():
         {"group": group, "inside_90": inside, "inside_50": inside, "far_pit": 0.4}
     )
     frame = frame.assign(far=True, error=0.01)
-    level, words, facts = parts.verdict(frame)
+    level, words, facts = held_out.verdict(frame)
     assert level == "refuse"
     assert facts["independent"] == pytest.approx(7.8, abs=0.1)
     assert "holds 85 of 145 losses" in words[0]
-    assert parts.verdict(frame.assign(inside_90=1.0))[0] == "ok"
+    assert held_out.verdict(frame.assign(inside_90=1.0))[0] == "ok"
 
 
 def test_outliers_are_named_and_the_forecast_without_them_is_narrower():
@@ -224,17 +226,17 @@ def test_outliers_are_named_and_the_forecast_without_them_is_narrower():
 )
 def test_two_stages_do_not_determine_eta_and_anchors_do(name, rank, leaders):
     fit = saved(name)
-    names, matrix = findings.directions(fit)
-    values = findings.singular_values(matrix)
+    names, matrix = information.directions(fit)
+    values = information.singular_values(matrix)
     assert (values[rank:] < 1e-8 * values[0]).all()
     assert (values[:rank] >= NONE[1]).all()
-    undetermined = findings.basis(names, matrix, *NONE)
+    undetermined = information.basis(names, matrix, *NONE)
     assert all(any({*found} & some for found in undetermined) for some in leaders)
     part = bl.check(fit, LATE.frame)["directions"]
     assert part.level == "refuse"
     assert "eta is not determined" in " ".join(part.words)
     anchored = replace(fit, table=ANCHORED)
-    assert findings.basis(*findings.directions(anchored), *NONE) == []
+    assert information.basis(*information.directions(anchored), *NONE) == []
     assert "not determined" not in " ".join(
         bl.check(anchored, LATE.frame)["directions"].words
     )
@@ -246,8 +248,8 @@ def test_the_information_is_of_the_derivatives_and_steps_of_walks_are_integrated
 ):
     """Against that of coordinates and steps together, by differences of the loss."""
     fit = saved(name)
-    law, at, prior = fit.law_with_knots, fit.at, findings.prior_of(fit)
-    names, matrix = findings.directions(fit, prior)
+    law, at, prior = fit.law_with_knots, fit.at, prior_of(fit)
+    names, matrix = information.directions(fit, prior)
     x = Design(law, fit.table).x
     q = {n: np.median(v) for n, v in fit.values().items() if n in law.coordinates}
     q |= {name: np.median(v, axis=(0, 1)) for name, v in fit.steps().items()}
@@ -260,7 +262,7 @@ def test_the_information_is_of_the_derivatives_and_steps_of_walks_are_integrated
 
         return (log_loss(1) - log_loss(-1)) / (2 * step)
 
-    alone = [slope(n, (), 1e-5 * abs(q[n])) * findings.spread(prior[n]) for n in names]
+    alone = [slope(n, (), 1e-5 * abs(q[n])) * spread(prior[n]) for n in names]
     steps = [slope(w.steps, j, 1e-4) for w in law.walks for j in range(q[w.steps].size)]
     rows = np.linalg.solve(
         np.linalg.cholesky(covariance(fit)), np.array([*alone, *steps]).T
@@ -285,7 +287,7 @@ def test_basis_of_undetermined_directions():
     """Two of four coordinates have an effect only through their sum, one has none."""
     rows = np.random.default_rng(0).normal(size=(20, 2))
     matrix = np.column_stack([rows[:, 0], rows[:, 1], rows[:, 1], np.zeros(20)])
-    none = findings.basis("abcd", matrix, *NONE)
+    none = information.basis("abcd", matrix, *NONE)
     assert {frozenset(direction) for direction in none} == {
         frozenset("d"),
         frozenset("bc"),
@@ -297,8 +299,8 @@ def test_basis_of_undetermined_directions():
 def test_share_of_variance():
     fit = saved("two_stages")
     log_loss = np.log(fit.latent(LATE)).mean(1, keepdims=True)
-    assert findings.explained(fit, ["eta"], log_loss)[0] > 0.7
-    assert findings.explained(fit, ["alpha"], log_loss)[0] < 0.3
+    assert information.explained(fit, ["eta"], log_loss)[0] > 0.7
+    assert information.explained(fit, ["alpha"], log_loss)[0] < 0.3
     # Twenty coordinates that do not matter, with 231 columns: their unadjusted R-squared is .23 of
     # 1000 draws, and 1 of 200.
     rng, names = np.random.default_rng(0), [f"q{i}" for i in range(20)]
@@ -307,15 +309,16 @@ def test_share_of_variance():
             values=lambda n=draws: {k: rng.normal(size=(n, 1)) for k in names}
         )
         assert (
-            findings.explained(drawn, names, rng.normal(size=(draws, 40))).mean() < 0.1
+            information.explained(drawn, names, rng.normal(size=(draws, 40))).mean()
+            < 0.1
         )
 
 
 def test_more_curvature_than_the_prior_expects():
     fit, further = saved("curvature"), bl.grid(params=5e8, tokens=1e13)
-    prior, curve = findings.prior_of(fit)["curve_B"], fit.draws["curve_B"]
+    prior, curve = prior_of(fit)["curve_B"], fit.draws["curve_B"]
     for away, levels in ((0, ("ok", "ok")), (8, ("caution", "refuse"))):
-        middle = np.median(prior) + away * findings.spread(prior)
+        middle = np.median(prior) + away * spread(prior)
         moved = fit.draws.assign(curve_B=curve - curve.median() + middle)
         near, beyond = (
             bl.check(replace(fit, draws=moved), rows)["curvature"]
@@ -429,7 +432,7 @@ def test_the_swing_agrees_with_a_fit_that_pins_the_parameter():
     log_loss = np.log(fit.latent(late)).mean(1, keepdims=True)
     sd = fit.spec.priors["eta"].kwargs["sigma"]
     draws = sd * np.random.default_rng(0).standard_normal((4000, 1))
-    values, loss = findings.swing(fit, "eta", 0.33 * np.exp(draws), log_loss)
+    values, loss = information.swing(fit, "eta", 0.33 * np.exp(draws), log_loss)
     pinned = bl.fit(
         "form1", fit.table, seed=1, discrepancy="none", chains=2, draws=400, retry=False,
         priors={"eta": f"LogNormal(median={values[0]}, sigma=0.01)"},

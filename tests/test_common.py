@@ -205,8 +205,8 @@ def test_sections_and_rows_beyond_the_first():
 FITS = ("laws", "model", "huber", "inference")
 """Packages that evaluate a law's formula."""
 OF_PARAMETERS = {
-    "checks/findings.py": "derivatives by parameters",
-    "derive/derived.py": "exponents of single terms",
+    "checks/information.py": "derivatives by parameters",
+    "derive/exponents.py": "exponents of single terms",
     "simulation/worlds.py": "true laws, without a fit",
 }
 

@@ -12,10 +12,10 @@ from scipy.special import expit
 
 import bayeslaw as bl
 from bayeslaw import derive
+from bayeslaw.derive.budgets import Budgets
 from bayeslaw.derive.derived import derived
 from bayeslaw.derive.downstream import curves
 from bayeslaw.derive.law_as_stated import law_as_stated
-from bayeslaw.derive.optimum import Budgets
 from bayeslaw.design.design import Design
 from bayeslaw.inference.pools import pair_draws
 from bayeslaw.inference.settings import make_settings

@@ -136,7 +136,7 @@ def test_the_calls_of_arviz_run():
         ("See {doc}`other`.", "markup of MyST: {doc}X"),
         ("# A\n\n## B\n\n<!-- nothing -->\n\n## C\n\nText.", "empty section B"),
         ("A [link](none.md).", "no file none.md"),
-        ("A [link](bands.md#none).", "no heading bands.md#none"),
+        ("A [link](believe.md#none).", "no heading believe.md#none"),
         (r"So $a\,b$ is.", r"Markdown changes the formula $a\,b$"),
         ("$$\na\n+ b\n$$", "half a formula: $$\na"),
         ("- A list.\n\n    python x.py --show", "command as text: python x.py --show"),

@@ -128,6 +128,17 @@ def test_what_cannot_be_drawn_raises():
     assert len(plots.forecast(point, BEYOND).axes) == 3
 
 
+def test_residuals_along_a_column_that_training_rows_lack():
+    fit = saved("plain")
+    fitted = fit.table.frame.drop(columns="ptpp", errors="ignore")
+    training = replace(fit.forecast(fit.table), frame=fitted)
+    predicted = fit.forecast(grid(params=[5e9, 9e9], tokens=[1e10, 3e10]))
+    rows = predicted.frame.assign(ptpp=[15, 31, 62, 124], loss=predicted.median)
+    figure = plots.residuals(replace(predicted, frame=rows), training)
+    (panel,) = [ax for ax in figure.axes if "pre-training" in ax.get_xlabel()]
+    assert [len(line.get_xdata()) for line in panel.lines][1:] == [4]
+
+
 @pytest.mark.parametrize("span", [1.0, 1.3, 2.0, 3.5, 8.0, 40.0, 250.0, 3e3, 1e6])
 def test_tick_labels_do_not_overlap(span):
     figure, panels = axes(4)

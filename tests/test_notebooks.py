@@ -11,6 +11,9 @@ from tests.pages import NUMBER, agree
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 NAMES = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
 
+NOT_SHIPPED = {"chinchilla": "svg_extracted_data.csv"}
+"""The file without a licence that a notebook reads beside it."""
+
 nbformat = pytest.importorskip("nbformat")
 
 
@@ -73,6 +76,9 @@ def test_its_prose_quotes_no_number_that_a_cell_does_not_show(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_it_prints_what_it_shows(name):
     client = pytest.importorskip("nbclient")
+    file = NOT_SHIPPED.get(name)
+    if file is not None and not (NOTEBOOKS / file).exists():
+        pytest.skip(f"notebooks/{file} has no licence, so it is not shipped.")
     notebook, kept = read(name), read(name)
     path = {"metadata": {"path": str(NOTEBOOKS)}}
     client.NotebookClient(

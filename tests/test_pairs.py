@@ -300,7 +300,10 @@ def score(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
 def check(case: Case, fit: Any, rows: pd.DataFrame) -> Any:
     """Of rows with losses, so that none of the training rows are held out instead."""
     brief = partial(refit, draws=20, tune=30, chains=1, target_accept=0.8)
-    with patch("bayeslaw.checks._check.refit", brief):
+    with (
+        patch("bayeslaw.checks.held_out.refit", brief),
+        patch("bayeslaw.checks.outliers.refit", brief),
+    ):
         found = bl.check(fit, rows.assign(loss=fit.predict(rows)))
     return {part.name: (part.level, part.words) for part in found.parts}
 

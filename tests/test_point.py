@@ -15,8 +15,9 @@ from scipy.special import huber
 
 import bayeslaw as bl
 from bayeslaw.design.design import Design
-from bayeslaw.huber.descent import Objective, bounded_steps
 from bayeslaw.huber.doubts import _of_columns, examine
+from bayeslaw.huber.newton import bounded_steps
+from bayeslaw.huber.objective import Objective
 from bayeslaw.model.training import for_table
 from bayeslaw.simulation.worlds import simulate
 from tests import support

@@ -15,7 +15,7 @@ import pytest
 
 import bayeslaw as bl
 from bayeslaw.common.files import digest
-from bayeslaw.evaluate import registered
+from bayeslaw.evaluate import registered, verification
 from tests.support import refused, saved, small
 
 PLANNED = bl.grid(params=[5e9, 1e10], tokens=[1e11, 1e12]).assign(
@@ -263,7 +263,7 @@ def test_two_registrations_and_verifications_at_one_time(predicted, path, monkey
         time.sleep(0.05)
         write(*given, **named)
 
-    monkeypatch.setattr(registered, "write_json", slow)
+    monkeypatch.setattr(verification, "write_json", slow)
     measured = PLANNED.assign(loss=2.0)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda i: bl.verify(path, measured[i : i + 1]), range(4)))

@@ -492,10 +492,7 @@ def test_arguments_that_are_no_law_and_no_table(tmp_path):
         ):
             fitted(small(), "chinchilla")
     for call in (
-        lambda: fit("chinchilla", frame),
-        lambda: bl.fit_pool(pools, frame),
         lambda: bl.fit_huber("chinchilla", frame),
-        lambda: bl.compare(small(), source=frame, train="params < 1e9"),
         lambda: bl.backtest(frame, "chinchilla"),
         lambda: bl.score(support.saved("plain"), frame),
     ):
@@ -517,7 +514,11 @@ def test_arguments_that_are_no_law_and_no_table(tmp_path):
     for call, says in (
         (
             lambda: fit("chinchilla", "losses.csv"),
-            r"a str, not a LossTable; .* bl\.read_table\(",
+            "losses.csv: no such file",
+        ),
+        (
+            lambda: fit("chinchilla", [3.0]),
+            "a list: give a LossTable, a pandas data frame",
         ),
         (lambda: fit("chinchila", small()), "unknown law 'chinchila'"),
         (lambda: fit("form3", small()), "'replay'"),

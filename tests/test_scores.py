@@ -364,7 +364,7 @@ def test_units_with_a_large_pareto_k_are_counted_and_not_tested():
     found = {}
     for good_k in (0.7, 0.72):
         psis = SimpleNamespace(**of_units, good_k=good_k)
-        with patch("bayeslaw.checks._check.left_out", return_value=(psis, units)):
+        with patch("bayeslaw.checks.left_out.left_out", return_value=(psis, units)):
             found[good_k] = bl.check(saved("plain"))["left out"].facts
     assert found[0.7]["unreliable"] == 30
     assert found[0.7]["p"] > 0.1

@@ -94,14 +94,15 @@ TRAINER = {"log_history": [
 
 def test_logs_of_a_trainer_become_a_table(tmp_path, monkeypatch):
     """By the code of the page, which names the file that is made here."""
-    page = (ROOT / "docs" / "howto" / "table.md").read_text()
+    page = (ROOT / "docs" / "howto" / "exports.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.S)
-    (code,) = [block for block in blocks if "trainer_state.json" in block]
+    (code,) = [block for block in blocks if "read_trainer" in block]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "125M").mkdir(parents=True)
     (tmp_path / "runs" / "125M" / "trainer_state.json").write_text(json.dumps(TRAINER))
-    scope: dict[str, Any] = {}
-    exec(code, scope)
+    scope: dict[str, Any] = {"bl": bl}
+    with pytest.warns(TableWarning, match="loss = eval_loss"):
+        exec(code, scope)
     assert scope["table"].frame["tokens"].tolist() == [100 * 524_288, 200 * 524_288]
     assert scope["table"].loss.tolist() == [3.8, 3.5]
 
@@ -127,7 +128,7 @@ HINTS = {
         r"{'params': '`size \(B\)` \* 1e9', 'tokens': 'tokens_bn \* 1e9', 'loss': 'eval_loss'}",
     "modelSizeM,_step,train/loss\n124,1e4,3\n":
         r"Perhaps columns={'params': 'modelSizeM \* 1e6', 'loss': '`train/loss`'}\. These are "
-        r"training losses by their name.* Tokens are steps \(_step\) times the tokens of a step\.",
+        r"training losses by their name.* Tokens are steps \(_step\) times the tokens of a step",
     "params,tokens,loss math,loss web\n1e8,1e9,2,3\n":
         "{'loss': '`loss math`'}. Each of `loss math`, `loss web` may be the losses of a domain",
     "compute,final_loss\n1e18,3\n": r"Perhaps columns={'loss': 'final_loss'}\. A ladder has FLOPs",

@@ -8,7 +8,8 @@ from typing import Unpack
 import numpy as np
 import pandas as pd
 
-from bayeslaw.anchors.choice import Costs, costs, predicted_sd
+from bayeslaw.anchors.costs import Costs, costs
+from bayeslaw.anchors.prediction import predicted_sd
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.common.files import Call, results
 from bayeslaw.evaluate import scores
@@ -79,7 +80,8 @@ def study(
     if budget is not None and not 0 < budget < math.inf:
         raise BayeslawError(f"budget={budget:g}: give a positive cost.")
     progress = settings.pop("progress", None)  # of the study, not of each fit
-    price = costs(pool.frame, load_law(law).columns, cost=cost, fitted=train)
+    columns = load_law(law).columns
+    price = costs(pool.frame, columns, cost=cost, fitted=train)
     cheapest = price.alone.argsort(kind="stable")
     smallest = pool.frame["params"] == pool.frame["params"].min()
     of_grid = cheapest[np.isin(cheapest, price.code[smallest])]
@@ -92,13 +94,13 @@ def study(
             "cheapest": cheapest,
             "grid": of_grid,
         }
-        bought = {
-            name: price.buy(orders[name], len(cheapest), most) for name in designs
-        }
-        calls.append(
-            (_scored, (law, (train, pool, targets), price, bought, seed, settings))
-        )
-    return pd.concat(results(calls, jobs, "seeds", progress), ignore_index=True)
+        bought = {}
+        for name in designs:
+            bought[name] = price.buy(orders[name], len(cheapest), most)
+        tables = (train, pool, targets)
+        calls.append((_scored, (law, tables, price, bought, seed, settings)))
+    frames = results(calls, jobs, "seeds", progress)
+    return pd.concat(frames, ignore_index=True)
 
 
 def _scored(
@@ -119,15 +121,20 @@ def _scored(
         after = refit(law, both, seed, **settings) if runs else fit
         # Bands of refits that did not converge are scored as well: leaving them out would favour
         # the designs whose posteriors are hard to sample.
-        used = after.accepted({"unconverged", "beyond-evidence"})
-        forecast = used.forecast(targets, seed=seed)
-        row = {"seed": seed, "design": design, "cost": price.total(runs)}
-        row |= {
+        accepting = after.accepted({"unconverged", "beyond-evidence"})
+        forecast = accepting.forecast(targets, seed=seed)
+        sd = predicted_sd(after, measured[:0], targets)
+        sd_before = predicted_sd(fit, measured, targets)
+        row = {
+            "seed": seed,
+            "design": design,
+            "cost": price.total(runs),
             "runs": len(runs),
             "rows": len(measured),
             **scores.score(forecast, targets),
+            "sd": np.median(sd),
+            "sd_predicted": np.median(sd_before),
+            "rhat": after.convergence.rhat,
         }
-        row["sd"] = np.median(predicted_sd(after, measured[:0], targets))
-        row["sd_predicted"] = np.median(predicted_sd(fit, measured, targets))
-        rows.append(row | {"rhat": after.convergence.rhat})
+        rows.append(row)
     return pd.DataFrame(rows)

@@ -14,6 +14,7 @@ from bayeslaw.cli.parsing import Covariates, Levels, Numbers
 from bayeslaw.cli.sources import beside, save_figure, save_frame
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.shown import Note, Shown
+from bayeslaw.tables.assignments import covariates
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -201,7 +202,7 @@ def _refuse_far(
     derived: "Mapping[str, bl.derive.Derived | bl.Recipes]", accepts: opt.Accepts
 ) -> None:
     """Refuse numbers too far from the fitted rows, as `forecast` does."""
-    from bayeslaw.derive.derived import worst_of
+    from bayeslaw.derive.verdicts import worst_of
 
     for numbers in derived.values():
         worst_of(numbers.verdicts).accepting(accepts).require()
@@ -266,7 +267,7 @@ def _rows(text: str, option: str, where: str | None) -> "pd.DataFrame":
     from bayeslaw.tables.table import rows_of
 
     if "=" in text and not Path(text).is_file():
-        return opt.of_grid(parsing.covariates(text, option), option).query(where).frame
+        return opt.of_grid(covariates(text, option), option).query(where).frame
     frame = rows_of(read_frame(text), text).frame
     frame = frame[frame["tokens"] > 0] if "tokens" in frame else frame
     return bl.LossTable(frame, text).query(where).frame

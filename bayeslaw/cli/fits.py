@@ -1,5 +1,6 @@
 """Commands of one fit: ``init | simulate | fit | check | report``."""
 
+import re
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -97,12 +98,18 @@ def simulate(
     """bayeslaw fit data/delphi/example.csv --law chinchilla \\
     --train "scale <= 3e20" --out fit.nc""",
     'bayeslaw fit losses.csv --law form3 --train "ptpp <= 31" --method huber',
+    "bayeslaw fit losses.csv --law chinchilla --by optimizer --out fit.nc",
 )
 def fit(
     *,
     table: Path = opt.LOSS_TABLE,
     choice: opt.Training,
     out: Path | None = output("Save the posterior (NetCDF).", ".nc"),
+    by: str | None = option(
+        "Column of groups to fit together, such as optimizers: --out NAME.nc saves the posterior "
+        "of each as NAME_GROUP.nc, for bayeslaw recipes.",
+        metavar="COLUMN",
+    ),
     fitting: opt.Fitting,
 ) -> Result:
     """Fit a law to a table of losses.
@@ -116,7 +123,10 @@ def fit(
             f"--out saves a posterior; --method {fitting.method} has none (use --json)."
         )
     rows = choice.table(table, choice.source_table).training(choice.train)
-    fitted = sources.fit_table(sources.required(choice.law, rows), rows, fitting)
+    law = sources.required(choice.law, rows)
+    if by is not None:
+        return _fit_groups(law, rows, by, out, fitting)
+    fitted = sources.fit_table(law, rows, fitting)
     shown = fitted.shown()
     head = sources.brief(fitted)
     parameters = shown.blocks[len(fitted.heading().blocks) :]
@@ -136,6 +146,57 @@ def fit(
         ) as error:  # such as a full disk, which must not cost the result
             return Result(shown.adding(out=None), [f"error: {error}"], 2)
     return Result(shown, next_commands(fitted, out), int(not fitted.convergence.ok))
+
+
+def _fit_groups(
+    law: str, rows: "bl.LossTable", by: str, out: Path | None, fitting: opt.Fitting
+) -> Result:
+    """Fit groups of rows together, and save the posterior of each."""
+    if fitting.method != "nuts":
+        raise BayeslawError(
+            f"--by fits posteriors; --method {fitting.method} has none."
+        )
+    files = {} if out is None else _files_of_groups(rows, by, out)
+    fits = bl.fit_groups(law, rows, by, **fitting.arguments())
+    saved_files = [str(path) for path in files.values()]
+    shown = Shown(document={"by": by, "files": saved_files})
+    for group, fitted in fits.items():
+        head = sources.brief(fitted)
+        saved = f"; saved as {files[group]}" if files else ""
+        shown += replace(head, title=f"{group}: {head.title}{saved}", document={})
+    groups = {name: fit.shown().document for name, fit in fits.items()}
+    shown = shown.adding(**fitting.document(), groups=groups)
+    for group, path in files.items():
+        fits[group].save(path)
+    one = next(iter(fits.values()))
+    if not one.convergence.ok:
+        return Result(shown, [], 1)
+    if not files:
+        return Result(shown, ["save the posteriors with --out NAME.nc to use them."])
+    names = " ".join(shlex.quote(str(path)) for path in files.values())
+    return Result(
+        shown, [f'next: bayeslaw recipes {names} --at "params=... tokens=..."']
+    )
+
+
+def _files_of_groups(rows: "bl.LossTable", by: str, out: Path) -> dict[str, Path]:
+    """The file of each group's posterior; `FileError` if one would replace another."""
+    from bayeslaw.tables.validation import label_texts
+
+    if by not in rows.frame:  # which the fit says
+        return {}
+    files = {}
+    for group in label_texts(rows.frame[by]).dropna().unique():
+        name = re.sub(r"[^\w.+-]", "_", str(group))
+        files[str(group)] = out.with_name(f"{out.stem}_{name}{out.suffix}")
+    if len({*files.values()}) < len(files):
+        raise FileError(
+            f"--out {out}: two groups would have one file; rename one of them."
+        )
+    force = bool(CONTEXT.get().params["force"])
+    for path in files.values():
+        opt.check_outputs({"out": path}, [], force=force)
+    return files
 
 
 def next_commands(fitted: "bl.Posterior | bl.Pool", out: Path | None) -> list[str]:

@@ -18,6 +18,8 @@ from bayeslaw.tables.covariates import FLOPS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from bayeslaw.inference.asked_rows import Need
+
 LEVELS = option("Probabilities of the bands.", default="0.5,0.9", metavar="P,...")
 
 
@@ -110,7 +112,7 @@ class Bands:
         return whole.adding(scores=None)
 
 
-def _near(accepts: opt.Accepts) -> sources.Need:
+def _near(accepts: opt.Accepts) -> "Need":
     return "any" if "beyond-evidence" in accepts else "near"
 
 
@@ -126,10 +128,17 @@ def _titled(shown: Shown, rows: "bl.LossTable") -> Shown:
     --test "ptpp == 279\"""",
     """bayeslaw forecast fit.nc \\
     --grid "params=8.1e9 tokens=1e9,1e10 replay=.1,.3 ptpp=279\"""",
+    """bayeslaw forecast wandb_export.csv --target "params=7e9 tokens=2e12" \\
+    --figure forecast.png""",
 )
 def forecast(
     *,
     source: Path = opt.SOURCE,
+    target: Covariates = option(
+        "Runs to forecast from a table as it is, with columns, units, annealing and the law "
+        'guessed and the fit checked: "params=7e9 tokens=2e12".',
+        metavar="SPEC",
+    ),
     choice: opt.Selection,
     bands: Bands,
     backtest: Path | None = opt.QUOTED,
@@ -143,7 +152,12 @@ def forecast(
     row is an interpolation, extrapolation or projection of the training rows; rows twice as far out
     as bands were ever tested are refused. A point fit (--method huber or map) has no bands; where
     starts with the same objective forecast different losses, their range is shown.
+
+    With --target the table may have any names: what is guessed of it is said first, and what cannot
+    be guessed is refused with what to write. The fit is checked as by `bayeslaw check`.
     """
+    if target:
+        return _forecast_of_target(source, target, choice, bands, accept, fitting)
     bands.check(fitting)
     tested = None if backtest is None else bl.read_backtest(backtest)
     fitted, rows = sources.fit_or_load(source, choice, fitting, _near(accept))
@@ -155,6 +169,33 @@ def forecast(
         quoted = tested.looking(fitted.table, rows.frame)
         whole += Shown(blocks=[quoted], document={"backtest": quoted})
     return sources.beside(fitted, whole, choice, rows)
+
+
+def _forecast_of_target(
+    source: Path,
+    target: dict[str, Any],
+    choice: opt.Selection,
+    bands: Bands,
+    accepts: opt.Accepts,
+    fitting: opt.Fitting,
+) -> Shown:
+    """The forecast of --target: `bayeslaw.forecast`."""
+    without_effect = ("train", "test", "rows", "grid", "kind", "backtest", "method")
+    opt.refuse("beside --target (--where selects rows)", *without_effect, "bounds")
+    how: dict[str, Any] = {"accepts": accepts, "seed": fitting.seed}
+    losses: Path | bl.Posterior | bl.Pool = source
+    if sources.is_posterior(source):
+        losses = sources.load(source, choice, sampling=fitting)
+    else:
+        how |= {"law": choice.law, "source": choice.source_table, **choice.settings()}
+        how |= fitting.arguments()
+    answer = bl.forecast(losses, target, **how)
+    sources.save_figure(bands.figure, answer.figure)
+    if bands.out is not None:
+        answer.forecast.write(bands.out, bands.levels)
+    answer.fit.require_converged()
+    shown = answer.shown(bands.levels, why=bands.why)
+    return shown.adding(out=bands.out, target=target)
 
 
 @command("bayeslaw running finished.csv run.csv --law chinchilla --grid tokens=1e11")
@@ -177,12 +218,14 @@ def running(
     Fits the law to the finished runs and to the rows of the run so far. The end has the random
     effect of the run. It is annealed and the rows so far are not, unless a column says so.
     """
+    from bayeslaw.inference.asked_rows import checked, laws_of
+
     bands.check(fitting)
     table = choice.table(finished, choice.source_table).training(choice.train)
     law = sources.required(choice.law, table)
     ends = opt.of_grid(grid, "--grid")
     table, rows = going_on(table, choice.table(run, choice.source_table), ends)
-    rows = sources.checked(rows, sources.laws_of(law, table), table, _near(accept))
+    rows = checked(rows, laws_of(law, table), table, _near(accept))
     fitted = sources.fit_table(law, table, fitting)
     fitted = fitted.accepted({*accept, "beyond-evidence"})
     return sources.beside(fitted, bands.forecast(fitted, rows, fitting), rows=rows)

@@ -7,7 +7,8 @@ from the text and the name of the option. One that was not given is empty.
 from functools import partial
 from typing import Annotated, Any
 
-from bayeslaw.common.errors import BayeslawError, TableError, unknown
+from bayeslaw.common.errors import BayeslawError, unknown
+from bayeslaw.tables.assignments import assignments, covariates
 
 LIMITS = [
     "params",
@@ -26,46 +27,6 @@ PLAN = (
     "params=8.1e9 ptpp=279 max_loss=1.8 max_forgetting=.02 baseline=2.05 confidence=.9"
 )
 """Limits of a plan, as a user writes them."""
-
-
-def assignments(
-    text: str, option: str, example: str, separator: str | None = None
-) -> dict[str, str]:
-    """Parse text such as ``"params=1e9 tokens=1e9,1e10"``, written as the `example`."""
-    values: dict[str, str] = {}
-    for assignment in filter(None, map(str.strip, text.split(separator))):
-        name, _, value = map(str.strip, assignment.partition("="))
-        if not (name and value):
-            raise TableError(
-                f"{option}: cannot read {assignment!r}; write it as {example!r}."
-            )
-        if name in values:
-            raise TableError(f"{option}: {name!r} is there twice.")
-        values[name] = value
-    if not values:
-        raise TableError(f"{option} is empty; write it as {example!r}.")
-    return values
-
-
-def covariates(text: str, option: str) -> dict[str, Any]:
-    """Parse ``"params=8.1B tokens=1e9,1e10"`` to arguments of `bayeslaw.grid`; labels are text."""
-    from bayeslaw.tables.validation import ALIASES, LABEL_COLUMNS, count
-
-    example = "params=8.1e9 tokens=1e9,1e10"
-    values: dict[str, Any] = {}
-    for name, value in assignments(text, option, example).items():
-        column = ALIASES.get(name, name)
-        if column in values:
-            raise TableError(f"{option}: {name!r} is there twice.")
-        try:
-            read = str if column in LABEL_COLUMNS else count
-            values[column] = [read(number) for number in value.split(",")]
-        except ValueError:
-            message = (
-                f"{option}: cannot read '{name}={value}'; write it as {example!r}."
-            )
-            raise TableError(message) from None
-    return values
 
 
 def numbers(

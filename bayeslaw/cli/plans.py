@@ -145,7 +145,7 @@ class Choices:
 
     def shown(self, plan: "bl.Plan") -> Shown:
         """The user's own choice, and the best one under a cap."""
-        from bayeslaw.planning.result import choice_table, fields
+        from bayeslaw.planning.choices import choice_table, fields
 
         shown = Shown()
         if self.at:

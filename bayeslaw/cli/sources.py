@@ -2,10 +2,10 @@
 
 import io
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import bayeslaw as bl
 from bayeslaw.cli.options import (
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from bayeslaw.inference.asked_rows import Need
+
 type Fitted = bl.Posterior | bl.Pool | bl.PointFit
-type Need = Literal["any", "near", "measured"]
-"""What rows must be: not too far from the fitted ones, or measured."""
 
 
 def is_posterior(path: Path) -> bool:
@@ -36,9 +36,11 @@ def is_posterior(path: Path) -> bool:
 
 
 def fit_or_load(
-    source: Path, choice: Selection, sampling: FitSettings, need: Need = "any"
+    source: Path, choice: Selection, sampling: FitSettings, need: "Need" = "any"
 ) -> "tuple[Fitted, bl.LossTable]":
     """Return a fit, made or loaded, and the rows to forecast, checked before the fit."""
+    from bayeslaw.inference.asked_rows import checked, laws_of
+
     if is_posterior(source):
         posterior = load(source, choice, sampling=sampling)
         return posterior, rows_of(posterior, choice, need)
@@ -65,37 +67,15 @@ def load(
 
 
 def rows_of(
-    posterior: "bl.Posterior | bl.Pool", choice: Rows, need: Need
+    posterior: "bl.Posterior | bl.Pool", choice: Rows, need: "Need"
 ) -> "bl.LossTable":
     """The rows that a saved posterior is to forecast."""
+    from bayeslaw.inference.asked_rows import checked
+
     rows = choice.asked()
     if rows is None:
         raise TableError("say which rows to forecast, with --rows or --grid.")
     return checked(rows, posterior.laws, posterior.table, need)
-
-
-def checked(
-    rows: "bl.LossTable", laws: "Sequence[bl.Law]", fitted: "bl.LossTable", need: Need
-) -> "bl.LossTable":
-    """The rows, with what the laws hold; `TableError` if they cannot forecast or score them."""
-    from bayeslaw.design.design import Design, with_held
-    from bayeslaw.tables.comparison import check_rows
-    from bayeslaw.tables.verdict import judge
-
-    for law in laws:
-        _ = Design(law, rows).x  # raises for rows with tokens = 0
-        check_rows(rows.frame, rows.name, fitted.frame)
-        if need == "measured" and "loss" not in rows.frame:
-            raise TableError(
-                f"{rows.name}: no column 'loss'; scores need measured losses."
-            )
-    if need == "near":
-        # In the covariates of all laws of a pool, as its forecast and `check` judge them.
-        columns = {name: row for law in laws for name, row in law.about.items()}
-        judge(fitted, rows, columns).require(rows.name)
-    for law in laws:
-        rows = replace(rows, frame=with_held(law, rows.frame, rows.name))
-    return rows
 
 
 def required(law: str | None, table: "bl.LossTable") -> str:
@@ -114,16 +94,6 @@ def required(law: str | None, table: "bl.LossTable") -> str:
     if member_laws(law) is None:
         for_columns(load_law(law), table)
     return law
-
-
-def laws_of(law: str, table: "bl.LossTable") -> "list[bl.Law]":
-    """The law of that name as it is fitted to a table, or all laws of a pool."""
-    from bayeslaw.inference.pools import member_laws
-    from bayeslaw.model.training import for_table
-
-    return [
-        for_table(bl.load_law(str(name)), table) for name in member_laws(law) or [law]
-    ]
 
 
 def fit_table(law: str, table: "bl.LossTable", sampling: FitSettings) -> Fitted:

@@ -62,11 +62,11 @@ def argument(name: str, value: object) -> str:
     option = f"--{name.replace('_', '-')}"
     if value is True:
         return option
-    pairs = isinstance(value, Mapping) and [
-        f"{key}={text}" for key, text in value.items()
-    ]
-    text = "; ".join(pairs) if pairs else str(value)
-    if isinstance(value, tuple):
+    text = str(value)
+    if isinstance(value, Mapping) and value:
+        pairs = [f"{key}={item}" for key, item in value.items()]
+        text = "; ".join(pairs)
+    elif isinstance(value, tuple):
         text = ",".join(f"{number:g}" for number in value)
     quoted = shlex.quote(text)
     if quoted != text and not set(text) & set('"`$\\!'):
@@ -78,9 +78,9 @@ def acceptances(
     names: Acceptance | Collection[Acceptance],
 ) -> frozenset[Acceptance]:
     """Names of what is accepted, as one set; `BayeslawError` for one that is not valid."""
-    accepted: frozenset[Acceptance] = frozenset(
-        [names] if isinstance(names, str) else names
-    )
+    if isinstance(names, str):
+        names = [names]
+    accepted = frozenset(names)
     valid = get_args(Acceptance)
     for name in sorted(accepted):
         if name not in valid:

@@ -82,9 +82,8 @@ def held(path: str | Path) -> Iterator[None]:
     """
     target = Path(os.path.realpath(path))
     # A short name, for the longest names that there may be.
-    mark = target.with_name(
-        f".{hashlib.sha256(target.name.encode()).hexdigest()[:16]}.lock"
-    )
+    name = hashlib.sha256(target.name.encode()).hexdigest()
+    mark = target.with_name(f".{name[:16]}.lock")
     until = time.monotonic() + LONGEST_HOLD
     while True:
         try:
@@ -111,11 +110,13 @@ def write_json(
     document: Mapping[str, object], path: str | Path, *, new: bool = False
 ) -> None:
     """Write JSON that is easy to read: each innermost list or mapping on one line."""
+
+    def joined(match: re.Match[str]) -> str:
+        return re.sub(r"\n\s*", " ", match[0])
+
     text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
     # Join the lines of the innermost brackets. A line break is never inside a JSON string.
-    text = re.sub(
-        r"[\[{]\n[^\[\]{}]*[\]}]", lambda match: re.sub(r"\n\s*", " ", match[0]), text
-    )
+    text = re.sub(r"[\[{]\n[^\[\]{}]*[\]}]", joined, text)
     atomic_write(path, text + "\n", new=new)
 
 
@@ -130,12 +131,12 @@ def read_json(path: str | Path, form: str, schema: int, what: str) -> Document:
 
     def unique(pairs: list[tuple[str, object]]) -> Document:
         # Of two values of a key, a reader may see the one and the package the other.
-        found: Document = {}
+        values: Document = {}
         for key, value in pairs:
-            if key in found:
+            if key in values:
                 raise ValueError(f"{key!r} is there twice")
-            found[key] = value
-        return found
+            values[key] = value
+        return values
 
     document = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique)
     if document["format"] != form:
@@ -181,10 +182,12 @@ def named_file(name: str | Path) -> Path | None:
 def shipped(name: str) -> Path:
     """A file or folder that comes with the package, in an installed wheel or in a clone."""
     package = Path(__file__).parents[1]
-    return package / name if (package / name).exists() else package.parent / name
+    installed = package / name
+    return installed if installed.exists() else package.parent / name
 
 
 def models_dir() -> Path:
+    """The folder of the law files that come with the package."""
     return shipped("models")
 
 
@@ -203,10 +206,11 @@ def results[T](
     from joblib import Parallel, delayed
 
     with showing(show), step(what, len(calls)) as move:
-        here = os.getpid(), get_ident()
+        here = (os.getpid(), get_ident())
         tasks = (delayed(_call)(here, *call) for call in calls)
         how = "generator" if ordered else "generator_unordered"
-        for done, result in enumerate(Parallel(n_jobs=jobs, return_as=how)(tasks), 1):
+        parallel = Parallel(n_jobs=jobs, return_as=how)
+        for done, result in enumerate(parallel(tasks), 1):
             move(done)
             yield result
 
@@ -215,5 +219,6 @@ def _call[T](
     caller: object, function: Callable[..., T], arguments: tuple[object, ...]
 ) -> T:
     # Several processes or threads at once cannot say on one line what they do.
-    with showing(None if caller == (os.getpid(), get_ident()) else False):
+    here = (os.getpid(), get_ident())
+    with showing(None if caller == here else False):
         return function(*arguments)

@@ -12,6 +12,13 @@ from bayeslaw.common.errors import LawError, unknown
 
 ROUNDING = 1e-13
 """What sums of numbers of order one leave in place of 0."""
+UNITS = (
+    (1e12, 1, "T"),
+    (1e9, 1, "B"),
+    (1e6, 1, "M"),
+    (1e3, 10, "k"),
+)
+"""Units of counts: their size, the least number of them that is written so, and their suffix."""
 
 
 MOST_COUNT = 1e16
@@ -25,22 +32,21 @@ def count(value: float) -> str:
     """
     if abs(value) >= MOST_COUNT:
         return f"{value:.3g}".replace("e+", "e")
-    for unit, least, suffix in (
-        (1e12, 1, "T"),
-        (1e9, 1, "B"),
-        (1e6, 1, "M"),
-        (1e3, 10, "k"),
-    ):
+    for unit, least, suffix in UNITS:
         if abs(value) >= 0.9995 * least * unit:
             return f"{value / unit:.3g}{suffix}"
-    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
+    if abs(value) < 999.5:
+        return f"{value:.3g}"
+    return f"{value:.0f}"
 
 
 def digits(value: float, places: int = 3) -> str:
     """Format a number with `places` significant digits; NaN gives an empty string."""
     if abs(value) < ROUNDING:
         value = 0.0
-    return "" if math.isnan(value) else f"{value:#.{places}g}".rstrip(".")
+    if math.isnan(value):
+        return ""
+    return f"{value:#.{places}g}".rstrip(".")
 
 
 def certain(value: float, sd: float) -> float:
@@ -48,18 +54,25 @@ def certain(value: float, sd: float) -> float:
 
     Other draws then give mostly the same number. It stays within a factor of two.
     """
-    if not (value and 0 < sd < math.inf and abs(value) < math.inf):
+    size = abs(value)
+    if not (value and 0 < sd < math.inf and size < math.inf):
         return value
-    least = min(4 * sd, abs(value))
+    least = min(4 * sd, size)
     ten = 10.0 ** math.floor(math.log10(least))
-    units = [k * ten for k in (1, 2, 5, 10) if k * ten >= 0.999999 * least]
-    unit = units[0] if units[0] <= abs(value) else ten
-    return float(f"{round(value / unit) * unit:.12g}")
+    units = [k * ten for k in (1, 2, 5, 10)]
+    large_enough = [unit for unit in units if unit >= 0.999999 * least]
+    unit = large_enough[0]
+    if unit > size:
+        unit = ten
+    rounded = round(value / unit) * unit
+    return float(f"{rounded:.12g}")
 
 
 def percent(value: float) -> str:
     """Format a fraction as per cent; NaN gives an empty string."""
-    return "" if math.isnan(value) else f"{round(100 * value)} %"
+    if math.isnan(value):
+        return ""
+    return f"{round(100 * value)} %"
 
 
 def duration(seconds: float) -> str:
@@ -72,7 +85,10 @@ def duration(seconds: float) -> str:
 
 def listed(names: Sequence[str]) -> str:
     """Names as a list in a sentence: ``alpha, beta and eta``."""
-    return " and ".join([", ".join(names[:-1])] * (len(names) > 1) + [names[-1]])
+    *first, last = names
+    if not first:
+        return last
+    return f"{', '.join(first)} and {last}"
 
 
 def jsonable(value: object) -> Any:
@@ -86,13 +102,13 @@ def jsonable(value: object) -> Any:
         return [jsonable(item) for item in value]
     if isinstance(value, np.generic):
         value = value.item()
-    if (
-        value is pd.NA
-        or value is pd.NaT
-        or (isinstance(value, float) and not math.isfinite(value))
-    ):
+    if value is pd.NA or value is pd.NaT:
         return None
-    return value if isinstance(value, bool | int | float | str | None) else str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, bool | int | float | str | None):
+        return value
+    return str(value)
 
 
 def kind_of[T](base: type, kinds: Mapping[str, type[T]], name: str) -> type[T]:
@@ -107,8 +123,8 @@ def kind_of[T](base: type, kinds: Mapping[str, type[T]], name: str) -> type[T]:
     if isinstance(cls, type) and issubclass(cls, base):
         return cast("type[T]", cls)
     raise LawError(
-        unknown(what, name, kinds)
-        + f" A class of your own, derived from {base.__name__}, is named 'package.module:Class'."
+        f"{unknown(what, name, kinds)} A class of your own, derived from {base.__name__}, is named "
+        "'package.module:Class'."
     )
 
 
@@ -116,17 +132,23 @@ def stated[T](base: type, kinds: Mapping[str, type[T]], value: T) -> dict[str, A
     """The kind and the fields of a dataclass as JSON has them; `made` makes an equal object."""
     cls = type(value)
     what = base.__name__.lower()
-    full_name = f"{cls.__module__}:{cls.__qualname__}"
-    name = next((kind for kind, of_kind in kinds.items() if of_kind is cls), full_name)
+    name = f"{cls.__module__}:{cls.__qualname__}"
+    for kind, of_kind in kinds.items():
+        if of_kind is cls:
+            name = kind
+            break
     if "<locals>" in name or kind_of(base, kinds, name) is not cls:
         raise LawError(
             f"{what} {cls.__qualname__}: a file cannot name it; define the class at the top level "
             "of a module."
         )
-    contents = {field.name: getattr(value, field.name) for field in fields(value)}  # type: ignore[arg-type]  # kinds are dataclasses
+    contents = {}
+    for of_class in fields(value):  # type: ignore[arg-type]  # kinds are dataclasses
+        contents[of_class.name] = getattr(value, of_class.name)
     for field, content in contents.items():
         try:
-            same = as_tuples(json.loads(json.dumps(content))) == content
+            read = json.loads(json.dumps(content))
+            same = as_tuples(read) == content
         except (TypeError, ValueError):
             same = False
         if not same:
@@ -137,15 +159,17 @@ def stated[T](base: type, kinds: Mapping[str, type[T]], value: T) -> dict[str, A
     return {"kind": name, **contents}
 
 
-def made[T](base: type, kinds: Mapping[str, type[T]], stated: Mapping[str, Any]) -> T:
+def made[T](base: type, kinds: Mapping[str, type[T]], contents: Mapping[str, Any]) -> T:
     """The object that was `stated`; `LawError` if there is no such class, or no such field.
 
-    A file states it, which must not choose what is imported.
+    The `contents`, as `stated` gives them, may come from a file, which must not choose what is
+    imported.
     """
-    values = {
-        name: as_tuples(value) for name, value in stated.items() if name != "kind"
-    }
-    kind = str(stated["kind"])
+    values = {}
+    for name, value in contents.items():
+        if name != "kind":
+            values[name] = as_tuples(value)
+    kind = str(contents["kind"])
     what = base.__name__.lower()
     module, named, _ = kind.partition(":")
     if named and module not in sys.modules:
@@ -162,8 +186,6 @@ def as_tuples(value: Any) -> Any:
     """JSON's lists as tuples, which a frozen dataclass can hold."""
     if isinstance(value, list | tuple):
         return tuple(map(as_tuples, value))
-    return (
-        {k: as_tuples(v) for k, v in value.items()}
-        if isinstance(value, dict)
-        else value
-    )
+    if isinstance(value, dict):
+        return {key: as_tuples(item) for key, item in value.items()}
+    return value

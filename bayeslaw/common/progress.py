@@ -36,14 +36,19 @@ class _Lines:
     def text(self, words: str = "") -> str:
         """The innermost step, or other words in it, after the turns of the loops around them."""
         around = self.steps if words else self.steps[:-1]
-        turns = [f"{step.done + 1} of {step.total}: " for step in around if step.total]
-        return "".join([*turns, words or self.steps[-1].words])
+        text = ""
+        for step in around:
+            if step.total:
+                text += f"{step.done + 1} of {step.total}: "
+        return text + (words or self.steps[-1].words)
 
     @property
     def share(self) -> str:
         """How much of the innermost step is done; empty if that is not known."""
         last = self.steps[-1]
-        return f"{100 * last.done / last.total:.0f} %" if last.total else ""
+        if not last.total:
+            return ""
+        return f"{100 * last.done / last.total:.0f} %"
 
     def due(self, seconds: float) -> bool:
         return time.monotonic() > self.shown_at + seconds
@@ -91,7 +96,8 @@ class _Terminal(_Lines):
         self.bar.add_task("", total=None, share="")
 
     def update(self, *, begun: bool = False) -> None:
-        (task,), last = self.bar.tasks, self.steps[-1]
+        (task,) = self.bar.tasks
+        last = self.steps[-1]
         task.description = self.text()
         task.total = last.total
         task.completed = last.done
@@ -137,13 +143,20 @@ _DISPLAY: ContextVar[_Lines | None] = ContextVar("display", default=None)
 
 
 def _display(progress: bool | None) -> _Lines:
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    """What shows the steps: a notebook, a terminal, or lines, which are silent unless asked for."""
     if progress is not False:
-        if hasattr(shell, "kernel"):
+        if _in_notebook():
             return _Notebook()
         if sys.stderr is not None and sys.stderr.isatty():
             return _Terminal()
     return _Lines(silent=not progress)
+
+
+def _in_notebook() -> bool:
+    if "IPython" not in sys.modules:
+        return False
+    shell = sys.modules["IPython"].get_ipython()
+    return hasattr(shell, "kernel")
 
 
 @contextmanager
@@ -174,9 +187,8 @@ def step(words: str, total: int | None = None) -> Iterator[Callable[[int], None]
 
         def move(done: int) -> None:
             begun.done = done
-            if (
-                display.steps
-            ):  # a sampler's thread may report once more after the step has ended
+            # A sampler's thread may report once more after the step has ended.
+            if display.steps:
                 display.update()
 
         display.steps.append(begun)

@@ -65,28 +65,30 @@ class Table:
         """
         shown = self.frame.drop(columns=list(without))
         index = shown.index
-        numbered = shown.index.name is None and shown.index.dtype.kind == "i"
-        heads = [] if numbered else [str(index.names[-1] or "")]
-        rows: list[list[str]] = []
-        above = None
-        texts = []
+        heads = [str(name) for name in shown.columns]
+        columns = []
         for name, column in shown.items():
             form = self.formats.get(str(name))
-            texts.append([_written(value, form) for value in column[:most]])
+            columns.append([_written(value, form) for value in column[:most]])
+        numbered = index.name is None and index.dtype.kind == "i"
+        if not numbered:
+            heads.insert(0, str(index.names[-1] or ""))
+        rows: list[list[str]] = []
+        heading = None
         for i, label in enumerate(index[:most]):
             if isinstance(label, tuple):
-                if label[0] != above:
-                    rows.append([str(above := label[0])])
+                if label[0] != heading:
+                    heading = label[0]
+                    rows.append([str(heading)])
                 label = f"  {label[-1]}"
-            rows.append(
-                [*([] if numbered else [str(label)]), *(column[i] for column in texts)]
-            )
-        more = (
-            f"... and {len(index) - most} more rows"
-            if most and len(index) > most
-            else ""
-        )
-        return [*heads, *map(str, shown.columns)], rows, more
+            row = [column[i] for column in columns]
+            if not numbered:
+                row.insert(0, str(label))
+            rows.append(row)
+        more = ""
+        if most and len(index) > most:
+            more = f"... and {len(index) - most} more rows"
+        return heads, rows, more
 
 
 def _written(value: Any, form: Format | None) -> str:
@@ -119,27 +121,39 @@ class Shown:
 
     def __add__(self, other: "Shown") -> "Shown":
         """Both, one below the other; the document has the fields of both."""
-        above: list[Block] = [*self.blocks, ""] if self.blocks else []
-        title = [Note(other.title)] if other.title and self.title else []
+        blocks = [*self.blocks]
+        if blocks:
+            blocks.append("")
+        if other.title and self.title:
+            blocks.append(Note(other.title))
+        blocks += other.blocks
         return Shown(
             self.title or other.title,
-            [*above, *title, *other.blocks],
+            blocks,
             {**self.document, **other.document},
             (*self.figures, *other.figures),
         )
 
     def adding(self, **fields: object) -> "Shown":
+        """The same with further fields of the document."""
         return replace(self, document={**self.document, **fields})
 
     def text(self, width: int = 80, color: bool = False, verbose: bool = False) -> str:
         """The text, with lines of at most `width` characters where tables allow it."""
-        blocks: list[Block] = [Note(self.title)] if self.title else []
-        blocks += [b for b in self.blocks if verbose or not isinstance(b, Detail)]
         lines: list[str] = []
-        for block in blocks:
-            lines += _lines(block, width, color)
-        kept = [line for i, line in enumerate(lines) if line or (i and lines[i - 1])]
-        return "\n".join(kept).strip("\n")
+        if self.title:
+            lines += _lines(Note(self.title), width, color)
+        for block in self.blocks:
+            if verbose or not isinstance(block, Detail):
+                lines += _lines(block, width, color)
+        text = ""
+        above = ""
+        for line in lines:
+            # Of several empty lines one is left.
+            if line or above:
+                text += f"{line}\n"
+            above = line
+        return text.strip("\n")
 
     def html(self) -> str:
         """The same as HTML, without a page around it."""
@@ -179,56 +193,83 @@ def _lines(block: Block, width: int, color: bool) -> list[str]:
         return ["", *title, *_table_lines(block, width, color), ""]
     text = "\n".join(_paragraph(block.text, width))
     if color:
-        end = len(text) if block.level == "quiet" else len(block.text.partition(":")[0])
+        coloured, _, _ = block.text.partition(":")
+        end = len(text) if block.level == "quiet" else len(coloured)
         text = f"\033[{ANSI[block.level]}m{text[:end]}\033[0m{text[end:]}"
     return text.splitlines()
 
 
 def _paragraph(text: str, width: int, indent: str = "") -> list[str]:
-    how: dict[str, Any] = {"initial_indent": indent, "subsequent_indent": indent}
-    how |= {"break_long_words": False, "break_on_hyphens": False}
-    return textwrap.wrap(text, width, **how) or [""]
+    lines = textwrap.wrap(
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return lines or [""]
 
 
 def _table_lines(table: Table, width: int, color: bool) -> list[str]:
     """The lines of a table; one that is too wide without its optional columns is not cut."""
     for count in range(len(table.optional) + 1):
-        heads, rows, more = table.cells(
-            [c for c in table.optional[:count] if c in table.frame]
-        )
-        head = [name.split("\n") for name in heads]
-        whole = [row for row in rows if len(row) > 1]
-        widths = [
-            max([*map(len, names), *(len(row[i]) for row in whole)])
-            for i, names in enumerate(head)
-        ]
+        without = [name for name in table.optional[:count] if name in table.frame]
+        heads, rows, more = table.cells(without)
+        widths = _widths(heads, rows)
         gap = "  "
-        if sum(widths) + 2 * len(widths) - 2 <= width:
+        if sum(widths) + len(gap) * (len(widths) - 1) <= width:
             break
         gap = " "  # the last resort of a narrow terminal
-    left = [
-        name in table.left or (i == 0 and len(heads) > len(table.frame.columns) - count)
-        for i, name in enumerate(heads)
-    ]
+    has_index = len(heads) > len(table.frame.columns) - count
+    on_the_left = [name in table.left for name in heads]
+    on_the_left[0] = on_the_left[0] or has_index
 
     def line(row: Sequence[str]) -> str:
-        cells = zip(row, widths, left, strict=True)
-        padded = [
-            cell.ljust(n) if is_left else cell.rjust(n) for cell, n, is_left in cells
-        ]
+        padded = []
+        for cell, size, left in zip(row, widths, on_the_left, strict=True):
+            padded.append(cell.ljust(size) if left else cell.rjust(size))
         return gap.join(padded).rstrip()
 
-    depth = max(map(len, head))
-    names = [[""] * (depth - len(name)) + name for name in head]
-    lines = [line([name[i] for name in names]) for i in range(depth)]
+    lines = [line(row) for row in _head_rows(heads)]
     if color:
         lines = [f"\033[1m{text}\033[0m" for text in lines]
     lines.append("─" * (sum(widths) + len(gap) * (len(widths) - 1)))
     for row in rows:
-        text = line(row) if len(row) > 1 or len(heads) == 1 else row[0]
-        # The only words that a table stresses: a measured loss outside of its band.
-        lines.append(text.replace(" out", " \033[31mout\033[0m") if color else text)
-    return [*lines, more] if more else lines
+        is_heading = len(row) == 1 and len(heads) > 1
+        text = row[0] if is_heading else line(row)
+        if color:
+            # The only words that a table stresses: a measured loss outside of its band.
+            text = text.replace(" out", " \033[31mout\033[0m")
+        lines.append(text)
+    if more:
+        lines.append(more)
+    return lines
+
+
+def _widths(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Characters of each column, which holds its head, maybe of several lines, and its cells."""
+    widths = []
+    for i, head in enumerate(heads):
+        texts = head.split("\n")
+        # A row of one cell is a heading.
+        texts += [row[i] for row in rows if len(row) > 1]
+        widths.append(max(map(len, texts)))
+    return widths
+
+
+def _head_rows(heads: Sequence[str]) -> list[list[str]]:
+    """The lines of the heads as rows of cells, aligned at the bottom."""
+    lines_of_heads = [head.split("\n") for head in heads]
+    depth = max(map(len, lines_of_heads))
+    rows = []
+    for i in range(depth):
+        row = []
+        for lines in lines_of_heads:
+            missing = depth - len(lines)
+            row.append(lines[i - missing] if i >= missing else "")
+        rows.append(row)
+    return rows
 
 
 # -- HTML -----------------------------------------------------------------------------------------

@@ -4,14 +4,12 @@ All but `accuracy` are of the latent loss: the law with its discrepancy, without
 and without random effects.
 """
 
-from bayeslaw.derive.derived import (
-    Derived,
-    floor,
-    local_exponents,
-)
+from bayeslaw.derive.derived import Derived
 from bayeslaw.derive.downstream import accuracy
+from bayeslaw.derive.exponents import floor, local_exponents
 from bayeslaw.derive.floors import AtFloors, at_floors
-from bayeslaw.derive.optimum import compute_multiplier, compute_optimal, flops_to_reach
+from bayeslaw.derive.optimum import compute_optimal
+from bayeslaw.derive.reach import compute_multiplier, flops_to_reach
 
 __all__ = [
     "AtFloors",

@@ -4,13 +4,15 @@ The curve is ``floor + (ceiling - floor) sigmoid((mid - loss) / width)``, the se
 OLMo ladder (Bhagia et al. 2024, arXiv:2412.04403), with the floor free: models that know nothing
 score below chance where answers are normalised by length. Deviations of the pairs from the curve
 are normal with one standard deviation. Tried once on 165 held-out accuracies of
-`data/gadre/accuracy.csv`, at their measured losses: 90 % bands held .89, with CRPS .0071; with a
-standard deviation that grows with the slope .90 and .0073; with binomial noise added .92 and .0071,
-bands 6 % wider. Models answer the same questions, so the curve has most of that noise already.
+`data/gadre/accuracy.csv`, at their measured losses: 90 % bands held 0.89, with CRPS 0.0071. With a
+standard deviation that grows with the slope they held 0.90, with CRPS 0.0073. With binomial noise
+added they held 0.92, with CRPS 0.0071, and were 6 % wider. Models answer the same questions, so the
+curve has most of that noise already.
 """
 
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -94,52 +96,64 @@ def accuracy(
             "leave out kind."
         )
     frame = read_pairs(pairs, loss_unit=loss_unit, bytes_per_token=bytes_per_token)
-    name = "pairs" if isinstance(pairs, pd.DataFrame) else str(pairs)
+    name = _name_of(pairs)
     check_domain(frame, name, forecast.frame)
-    tasks = (
-        label_texts(frame["task"])
-        if "task" in frame
-        else pd.Series("accuracy", frame.index)
-    )
-    if tasks.isna().any():
-        raise TableError(
-            f"{name}: {row_numbers(tasks.isna())}: task is empty; give each pair one."
-        )
-    if taken := sorted({"draw", "case"} & set(tasks)):
-        raise TableError(
-            f"{name}: a task cannot be called {taken[0]!r}; choose another name."
-        )
     rng = np.random.default_rng(seed)
     numbers = {}
     notes = []
-    for task, rows in frame.groupby(tasks, sort=False):
-        x, y = (rows[c].to_numpy(float) for c in ("loss", "accuracy"))
-        if len(x) < MIN_PAIRS or x.min() == x.max():
+    for task, rows in frame.groupby(_tasks(frame, name), sort=False):
+        losses = rows["loss"].to_numpy(float)
+        measured = rows["accuracy"].to_numpy(float)
+        if len(losses) < MIN_PAIRS or losses.min() == losses.max():
             raise TableError(
-                f"{name}: {len(x)} pairs of {task}; give at least {MIN_PAIRS}, of different losses."
+                f"{name}: {len(losses)} pairs of {task}; give at least {MIN_PAIRS}, of different "
+                "losses."
             )
-        notes += _falling(str(task), x, y)
-        values = accuracies(forecast.samples, x, y, rng)
-        span = f"the losses of the {len(x)} pairs of {task}, {x.min():.4g} to {x.max():.4g}"
-        refused, remarks = _outside(forecast, x, span, name)
+        notes += _falling(str(task), losses, measured)
+        values = accuracies(forecast.samples, losses, measured, rng)
+        span = (
+            f"the losses of the {len(losses)} pairs of {task}, "
+            f"{losses.min():.4g} to {losses.max():.4g}"
+        )
+        refused, notes_of_task = _outside(forecast, losses, span, name)
         values[:, refused] = np.nan
         numbers[str(task)] = values, "1"
-        notes += remarks
-    columns = dict.fromkeys((*COVARIATES, *forecast.columns))
-    cases = forecast.frame[[c for c in columns if c in forecast.frame]].reset_index(
-        drop=True
-    )
+        notes += notes_of_task
+    ordered = dict.fromkeys((*COVARIATES, *forecast.columns))
+    columns = [column for column in ordered if column in forecast.frame]
+    cases = forecast.frame[columns].reset_index(drop=True)
     found = derived(numbers, cases.assign(loss=forecast.median), notes=notes)
     return replace(found, failures=forecast.convergence.failures)
 
 
-def _falling(task: str, loss: Floats, accuracy: Floats) -> list[str]:
-    """A note if the accuracy falls as the loss falls."""
-    from scipy.stats import (
-        kendalltau,
-    )  # takes a second, and other numbers need none of it
+def _name_of(pairs: pd.DataFrame | str | Path) -> str:
+    """How messages call the pairs."""
+    return "pairs" if isinstance(pairs, pd.DataFrame) else str(pairs)
 
-    rank, p = kendalltau(loss, accuracy)  # NaN if all accuracies are equal
+
+def _tasks(frame: pd.DataFrame, name: str) -> pd.Series:
+    """The task of each pair; `TableError` if one has none, or a name that the result takes."""
+    tasks = pd.Series("accuracy", frame.index)
+    if "task" in frame:
+        tasks = label_texts(frame["task"])
+    if tasks.isna().any():
+        raise TableError(
+            f"{name}: {row_numbers(tasks.isna())}: task is empty; give each pair one."
+        )
+    taken = sorted({"draw", "case"} & set(tasks))
+    if taken:
+        raise TableError(
+            f"{name}: a task cannot be called {taken[0]!r}; choose another name."
+        )
+    return tasks
+
+
+def _falling(task: str, losses: Floats, measured: Floats) -> list[str]:
+    """A note if the accuracy falls as the loss falls."""
+    # Imported here: it takes a second, and other numbers need none of it.
+    from scipy.stats import kendalltau
+
+    rank, p = kendalltau(losses, measured)  # NaN if all accuracies are equal
     if not (rank > 0 and p < OPPOSITE):
         return []
     return [
@@ -149,29 +163,37 @@ def _falling(task: str, loss: Floats, accuracy: Floats) -> list[str]:
 
 
 def _outside(
-    forecast: Forecast, x: Floats, span: str, name: str
+    forecast: Forecast, losses: Floats, span: str, name: str
 ) -> tuple[Bools, list[str]]:
-    """Rows whose median loss lies outside the losses `x` of the pairs, and notes about these."""
-    loss = forecast.samples
+    """Rows whose median loss lies outside the losses of the pairs, and notes about these."""
+    least = losses.min()
+    most = losses.max()
     median = forecast.median
-    refused = (median < x.min()) | (median > x.max())
+    refused = (median < least) | (median > most)
     if refused.all():
+        forecast_span = f"{median.min():.4g} to {median.max():.4g}"
         raise BayeslawError(
-            f"{name}: every forecast loss ({median.min():.4g} to {median.max():.4g}) lies "
+            f"{name}: every forecast loss ({forecast_span}) lies "
             f"outside {span}: measure the accuracy of models with such losses."
         )
     notes = []
     if refused.any():
-        where = ", ".join(map(str, np.flatnonzero(refused)))
-        notes.append(f"refused: rows {where}, whose loss lies outside {span}")
-    outside = ((loss < x.min()) | (loss > x.max())).mean(0)
-    if (partly := ~refused & (outside >= LEAST_OUTSIDE_SHARE)).any():
-        where = ", ".join(map(str, np.flatnonzero(partly)))
+        rows = _listed_rows(refused)
+        notes.append(f"refused: rows {rows}, whose loss lies outside {span}")
+    draws = forecast.samples
+    shares = ((draws < least) | (draws > most)).mean(0)
+    partly = ~refused & (shares >= LEAST_OUTSIDE_SHARE)
+    if partly.any():
+        greatest = 100 * shares[partly].max()
         notes.append(
-            f"rows {where}: up to {100 * outside[partly].max():.0f} % of the draws of the loss "
+            f"rows {_listed_rows(partly)}: up to {greatest:.0f} % of the draws of the loss "
             f"lie outside {span}"
         )
     return refused, notes
+
+
+def _listed_rows(marked: Bools) -> str:
+    return ", ".join(map(str, np.flatnonzero(marked)))
 
 
 def read_pairs(
@@ -182,37 +204,51 @@ def read_pairs(
     bytes_per_token: float | None = None,
 ) -> pd.DataFrame:
     """Pairs of loss in nats and accuracy, those that a query selects, checked."""
-    name = "pairs" if isinstance(pairs, pd.DataFrame) else str(pairs)
+    name = _name_of(pairs)
     frame = pairs if isinstance(pairs, pd.DataFrame) else read_frame(pairs)
-    frame = frame if query is None else frame[chosen(frame, query, name)]
-    for column, high, words in (
-        ("loss", np.inf, "is not a positive number"),
-        ("accuracy", 1.0, "is not between 0 and 1; divide per cent by 100"),
-    ):
-        if (frame.columns == column).sum() > 1:
-            raise TableError(f"{name}: column {column!r} is there twice; keep one.")
-        if column not in frame:
-            raise TableError(
-                f"{name}: no column {column!r}; pairs have 'loss' and 'accuracy'."
-            )
-        values = pd.to_numeric(frame[column], errors="coerce")
-        wrong = ~((values >= 0) & (values <= high) & (values < np.inf))
-        wrong |= (values == 0) & (column == "loss")
-        if wrong.any():
-            value = frame[column][wrong].iloc[0]
-            raise TableError(
-                f"{name}: {row_numbers(wrong)}: {column} {value!s} {words}."
-            )
+    if query is not None:
+        frame = frame[chosen(frame, query, name)]
+    _check_column(frame, name, "loss", np.inf, "is not a positive number")
+    _check_column(
+        frame,
+        name,
+        "accuracy",
+        1.0,
+        "is not between 0 and 1; divide per cent by 100",
+    )
     if frame.empty:
-        raise TableError(f"{name}: no pairs{f' satisfy {query!r}' if query else ''}.")
+        selected = f" satisfy {query!r}" if query else ""
+        raise TableError(f"{name}: no pairs{selected}.")
     return in_nats(frame, name, loss_unit, bytes_per_token)
+
+
+def _check_column(
+    frame: pd.DataFrame, name: str, column: str, high: float, words: str
+) -> None:
+    """Raise `TableError` unless a column has numbers from 0 to `high`, and no loss of 0."""
+    if (frame.columns == column).sum() > 1:
+        raise TableError(f"{name}: column {column!r} is there twice; keep one.")
+    if column not in frame:
+        raise TableError(
+            f"{name}: no column {column!r}; pairs have 'loss' and 'accuracy'."
+        )
+    values = pd.to_numeric(frame[column], errors="coerce")
+    right = (values >= 0) & (values <= high) & (values < np.inf)
+    if column == "loss":
+        right &= values > 0
+    if not right.all():
+        rows = row_numbers(~right)
+        value = frame[column][~right].iloc[0]
+        raise TableError(f"{name}: {rows}: {column} {value!s} {words}.")
 
 
 def accuracies(loss: Floats, x: Floats, y: Floats, rng: np.random.Generator) -> Floats:
     """Accuracies of new models at draws of the loss, (draws, rows), given pairs (x, y)."""
-    mid, width, floor, ceiling, sigma = curves(x, y, len(loss), rng)[..., None]
+    drawn = curves(x, y, len(loss), rng)
+    mid, width, floor, ceiling, sigma = drawn[..., None]
     rise = expit((mid - loss) / width)
-    values = floor + (ceiling - floor) * rise + sigma * rng.normal(size=loss.shape)
+    deviations = sigma * rng.normal(size=loss.shape)
+    values = floor + (ceiling - floor) * rise + deviations
     return np.asarray(np.clip(values, 0, 1))
 
 
@@ -233,48 +269,74 @@ def curves(x: Floats, y: Floats, count: int, rng: np.random.Generator) -> Floats
     ]
     spans = limits
     for _ in range(1 + ZOOMS):
-        axes = [
-            np.linspace(*span, k) for span, k in zip(spans, CURVE_NODES, strict=True)
-        ]
+        axes = []
+        for span, nodes_of_axis in zip(spans, CURVE_NODES, strict=True):
+            axes.append(np.linspace(*span, nodes_of_axis))
         mid, log_width, floor = np.meshgrid(*axes, indexing="ij", sparse=True)
         rise = expit((mid - x) / np.exp(log_width))  # (mid, width, pair)
-        log_density, *rest = _given(rise, floor, y)
+        log_density, ceilings = _ceilings(rise, floor, y)
         density = np.exp(log_density - log_density.max())
         spans = []
-        for i, (axis, (low, high)) in enumerate(zip(axes, limits, strict=True)):
-            marginal = density.max(tuple({0, 1, 2} - {i}))
-            kept = axis[marginal > NEGLIGIBLE]
-            step = axis[1] - axis[0]
-            spans.append((max(low, kept[0] - step), min(high, kept[-1] + step)))
-    nodes = rng.choice(density.size, count, p=(density / density.sum()).ravel())
-    at = np.unravel_index(nodes, density.shape)
-    mid, log_width, floor = (axis[i] for axis, i in zip(axes, at, strict=True))
-    best, scale, squares, below, above = (part.ravel()[nodes] for part in rest)
-    t = stdtrit(n - 1, below + rng.random(count) * (above - below))
+        for i, axis in enumerate(axes):
+            across = tuple({0, 1, 2} - {i})
+            spans.append(_closer(axis, limits[i], density.max(across)))
+    probabilities = density / density.sum()
+    nodes = rng.choice(density.size, count, p=probabilities.ravel())
+    index = np.unravel_index(nodes, density.shape)
+    mid = axes[0][index[0]]
+    log_width = axes[1][index[1]]
+    floor = axes[2][index[2]]
+    best, scale, squares, below, above = (part.ravel()[nodes] for part in ceilings)
+    # A t between those of the least and the greatest ceiling.
+    probability = below + rng.random(count) * (above - below)
+    t = stdtrit(n - 1, probability)
     ceiling = np.clip(best + scale * t, floor, 1)
     # The sum of squares at the ceiling that was drawn.
     squares = squares * (1 + t**2 / (n - 1))
     sigma = np.sqrt(squares / rng.chisquare(n, count))
-    return np.array([mid, np.exp(log_width), floor, ceiling, sigma])
+    width = np.exp(log_width)
+    return np.array([mid, width, floor, ceiling, sigma])
 
 
-def _given(rise: Floats, floor: Floats, y: Floats) -> tuple[Floats, ...]:
-    """Log density of grid nodes, and of each the Student t of the ceiling.
+def _closer(
+    axis: Floats, limit: tuple[float, float], density: Floats
+) -> tuple[float, float]:
+    """The ends of the part of an axis that is not negligible, and a step beyond, in the limits."""
+    kept = axis[density > NEGLIGIBLE]
+    step = axis[1] - axis[0]
+    low = max(limit[0], kept[0] - step)
+    high = min(limit[1], kept[-1] + step)
+    return low, high
 
-    That is its centre, its scale, the least sum of squares, and the probabilities of the t below
-    the least and the greatest ceiling.
+
+class _Ceilings(NamedTuple):
+    """The Student t of the ceiling at each node of the grid.
+
+    Its centre, its scale, the least sum of squares, and the probabilities of the t below the least
+    and the greatest ceiling.
     """
+
+    best: Floats
+    scale: Floats
+    squares: Floats
+    below: Floats
+    above: Floats
+
+
+def _ceilings(rise: Floats, floor: Floats, y: Floats) -> tuple[Floats, _Ceilings]:
+    """Log density of the nodes of the grid, and the distribution of the ceiling at each."""
     n = len(y)
     # 0 where no pair has left the floor.
-    of_rise = np.maximum((rise**2).sum(-1), 1e-100)[..., None]
+    squared_rise = (rise**2).sum(-1)
+    of_rise = np.maximum(squared_rise, 1e-100)[..., None]
     # Sums over pairs of rise (y - floor (1 - rise)) and of the square of the latter factor.
     fall = 1 - rise
-    cross = (rise @ y)[..., None] - floor * (rise * fall).sum(-1)[..., None]
-    total = (
-        (y @ y)
-        - 2 * floor * (fall @ y)[..., None]
-        + floor**2 * (fall**2).sum(-1)[..., None]
-    )
+    measured = (rise @ y)[..., None]
+    of_both = (rise * fall).sum(-1)[..., None]
+    cross = measured - floor * of_both
+    of_fall = (fall @ y)[..., None]
+    squared_fall = (fall**2).sum(-1)[..., None]
+    total = (y @ y) - 2 * floor * of_fall + floor**2 * squared_fall
     best = cross / of_rise
     squares = np.maximum(total - cross * best, n * LEAST_RMS**2)
     scale = np.sqrt(squares / ((n - 1) * of_rise))
@@ -286,4 +348,4 @@ def _given(rise: Floats, floor: Floats, y: Floats) -> tuple[Floats, ...]:
             - 0.5 * (n - 1) * np.log(squares)
             - 0.5 * np.log(of_rise)
         )
-    return log_density, best, scale, squares, below, above
+    return log_density, _Ceilings(best, scale, squares, below, above)

@@ -12,7 +12,7 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import FitError, FitWarning, TableWarning
 from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import Block, Format, Note, Showing, Shown, Table
-from bayeslaw.derive.derived import checked
+from bayeslaw.derive.verdicts import checked
 from bayeslaw.inference.bands import BAND_LEVELS, band_columns, ends
 from bayeslaw.inference.points import fit_huber
 from bayeslaw.inference.posterior import Posterior

@@ -51,13 +51,14 @@ def _fitted(posterior: Posterior) -> Posterior:
     """The fit, sampled unless it is one of the last."""
     seed = int(posterior.settings.get("seed", 0))
     try:
-        key = spec_as_stated(posterior).identity, posterior.table.sha256, seed
-    except (
-        LawError
-    ):  # a likelihood that is defined within a function has no name to know it by
+        identity = spec_as_stated(posterior).identity
+    except LawError:
+        # A likelihood that is defined within a function has no name to know it by.
         return fit_as_stated(posterior)
+    key = identity, posterior.table.sha256, seed
     if key not in _KEPT:
         if len(_KEPT) == MOST_KEPT:
-            del _KEPT[next(iter(_KEPT))]
+            oldest = next(iter(_KEPT))
+            del _KEPT[oldest]
         _KEPT[key] = fit_as_stated(posterior)
     return _KEPT[key]

@@ -16,28 +16,25 @@ from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError, LawError
 from bayeslaw.common.progress import step
 from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
-from bayeslaw.derive.derived import (
-    Derived,
+from bayeslaw.derive.budgets import (
+    Budgets,
+    Range,
+    budgets_of,
+    checked_flops,
+    reach_of,
+    training_flops,
+)
+from bayeslaw.derive.derived import Derived, derived, marked
+from bayeslaw.derive.intervals import interval, quantile
+from bayeslaw.derive.reach import REACHED, check_same_data
+from bayeslaw.derive.verdicts import (
     Verdicts,
     checked,
-    derived,
-    interval,
-    marked,
     positions_of,
-    quantile,
     verdict_blocks,
     verdict_on,
     warn_beyond,
     worst_of,
-)
-from bayeslaw.derive.optimum import (
-    REACHED,
-    Range,
-    asked_budgets,
-    budgets_of,
-    check_same_data,
-    reach_of,
-    training_flops,
 )
 from bayeslaw.inference.pools import pair_draws
 from bayeslaw.inference.posterior import Posterior
@@ -49,6 +46,11 @@ from bayeslaw.tables.verdict import Verdict
 EQUAL_REGRET = 1e-9
 """Nats by which regrets of equal recipes may differ."""
 REGRET = "regret: expected nats above the best if chosen now"
+BEHIND = "behind: loss less the lowest of the others"
+MULTIPLIERS_TITLE = (
+    "Compute multiplier: FLOPs over those that the recipe needs for the same loss"
+)
+CROSSINGS_TITLE = "FLOPs where the order changes"
 FARTHER = 100.0
 """Budgets up to this many times the greatest budget of any training row are searched."""
 CROSSING_STEP = 0.25
@@ -119,14 +121,17 @@ class Recipes(Showing):
         rows = []
         for i, target in enumerate(self.targets.to_dict("records")):
             losses = self.losses.values[:, :, i]
-            won = losses == losses.min(0)
+            lowest = losses.min(0)
+            won = losses == lowest
             p_best = (won / won.sum(0)).mean(1)  # ties are shared
             for k, name in enumerate(self.names):
-                behind = losses[k] - np.delete(losses, k, axis=0).min(0)
-                row = {**target, "recipe": name, "loss": quantile(losses[k], 0.5)}
+                row = {**target, "recipe": name}
+                row["loss"] = quantile(losses[k], 0.5)
                 row["lower"], row["upper"] = interval(losses[k], level)
                 row["p_best"] = float(p_best[k])
-                row["regret"] = float((losses[k] - losses.min(0)).mean())
+                row["regret"] = float((losses[k] - lowest).mean())
+                lowest_other = np.delete(losses, k, axis=0).min(0)
+                behind = losses[k] - lowest_other
                 row["behind"] = quantile(behind, 0.5)
                 row["behind_lower"], row["behind_upper"] = interval(behind, level)
                 rows.append(row)
@@ -134,11 +139,13 @@ class Recipes(Showing):
 
     def sentence(self) -> str:
         """What to choose at the last target, in one sentence."""
-        last = self.to_frame().tail(len(self.names))
-        asked = self.targets.iloc[-1]
+        recipes = self.to_frame().tail(len(self.names))
         # Of equal recipes the first: rounding, which differs between processors, does not choose.
-        best = last[last["regret"] <= last["regret"].min() + EQUAL_REGRET].iloc[0]
-        where = ", ".join(f"{name} {value:.3g}" for name, value in asked.items())
+        least = recipes["regret"].min()
+        best = recipes[recipes["regret"] <= least + EQUAL_REGRET].iloc[0]
+        target = self.targets.iloc[-1]
+        values = [f"{name} {value:.3g}" for name, value in target.items()]
+        where = ", ".join(values)
         return (
             f"At {where}, {best['recipe']} has the lowest loss with probability "
             f"{best['p_best']:.2f}; choosing it now costs {best['regret']:.2g} nats in expectation."
@@ -153,24 +160,12 @@ class Recipes(Showing):
             Probability of the intervals.
         """
         frame = self.to_frame(level)
-        share = f"{100 * level:g} %"
-        low, high = (
-            frame[f"behind_{end}"].map("{:+.4f}".format) for end in ("lower", "upper")
-        )
-        least, most = (frame[end].map("{:.4f}".format) for end in ("lower", "upper"))
-        columns = {c: frame[c] for c in (*self.targets.columns, "recipe", "loss")}
-        columns |= {share: least + " – " + most, "P(best)": frame["p_best"]}
-        columns |= {"regret": frame["regret"], "behind": frame["behind"]}
-        columns[f"{share} "] = low + " – " + high
-        formats: dict[str, Format] = dict.fromkeys(
-            map(str, self.targets.columns), ".4g"
-        )
-        formats |= {"loss": ".4f", "P(best)": ".3f", "regret": ".2g", "behind": "+.4f"}
-        table = Table(
-            pd.DataFrame(columns), "", formats, (f"{share} ", "behind"), ("recipe",)
-        )
-        blocks: list[Block] = [Note(SYNTHETIC, "synthetic")] * self.synthetic
-        blocks += [self.sentence(), *verdict_blocks(self.verdicts, self.targets), table]
+        blocks: list[Block] = []
+        if self.synthetic:
+            blocks.append(Note(SYNTHETIC, "synthetic"))
+        blocks.append(self.sentence())
+        blocks += verdict_blocks(self.verdicts, self.targets)
+        blocks.append(self._table(frame, f"{100 * level:g} %"))
         document: dict[str, object] = {
             "sentence": self.sentence(),
             "level": level,
@@ -178,25 +173,44 @@ class Recipes(Showing):
             "notes": list(self.notes),
             "evidence": worst_of(self.verdicts).evidence or None,
             "synthetic": self.synthetic,
+            "multipliers": None,
+            "crossings": None,
         }
-        tables = (
-            (
-                "multipliers",
-                self.multipliers,
-                "Compute multiplier: FLOPs over those that the recipe needs for the same loss",
-            ),
-            ("crossings", self.crossings, "FLOPs where the order changes"),
-        )
-        for name, numbers, title in tables:
-            document[name] = None
-            if numbers is not None:
-                shown = numbers.shown([level])
-                blocks += ["", Note(title), *shown.blocks]
-                document[name] = shown.document["numbers"]
-        notes = (f"{REGRET}; behind: loss less the lowest of the others", *self.notes)
-        return Shown(
-            "Recipes", [*blocks, "", *(Note(note, "quiet") for note in notes)], document
-        )
+        if self.multipliers is not None:
+            shown = self.multipliers.shown([level])
+            blocks += ["", Note(MULTIPLIERS_TITLE), *shown.blocks]
+            document["multipliers"] = shown.document["numbers"]
+        if self.crossings is not None:
+            shown = self.crossings.shown([level])
+            blocks += ["", Note(CROSSINGS_TITLE), *shown.blocks]
+            document["crossings"] = shown.document["numbers"]
+        blocks.append("")
+        for note in (f"{REGRET}; {BEHIND}", *self.notes):
+            blocks.append(Note(note, "quiet"))
+        return Shown("Recipes", blocks, document)
+
+    def _table(self, frame: pd.DataFrame, share: str) -> Table:
+        """A row for each target and recipe of `to_frame`, with intervals of a share."""
+        lower = frame["lower"].map("{:.4f}".format)
+        upper = frame["upper"].map("{:.4f}".format)
+        behind_lower = frame["behind_lower"].map("{:+.4f}".format)
+        behind_upper = frame["behind_upper"].map("{:+.4f}".format)
+        # Two columns are headed by the share; the space keeps their names apart.
+        of_behind = f"{share} "
+        columns = {name: frame[name] for name in self.targets.columns}
+        columns["recipe"] = frame["recipe"]
+        columns["loss"] = frame["loss"]
+        columns[share] = lower + " – " + upper
+        columns["P(best)"] = frame["p_best"]
+        columns["regret"] = frame["regret"]
+        columns["behind"] = frame["behind"]
+        columns[of_behind] = behind_lower + " – " + behind_upper
+        formats: dict[str, Format] = {}
+        for column in self.targets.columns:
+            formats[str(column)] = ".4g"
+        formats |= {"loss": ".4f", "P(best)": ".3f", "regret": ".2g", "behind": "+.4f"}
+        optional = (of_behind, "behind")
+        return Table(pd.DataFrame(columns), "", formats, optional, ("recipe",))
 
 
 @step("comparing recipes")
@@ -262,7 +276,8 @@ def compare_recipes(
     if targets is not None:
         compared = _at_rows(fits, index, targets)
     elif flops is not None:
-        compared = _at_budgets(fits, index, asked_budgets(posteriors, flops), search)
+        budgets = checked_flops(posteriors, flops)
+        compared = _at_budgets(fits, index, budgets, search)
     warn_beyond(compared.verdicts, posteriors)
     return replace(
         compared,
@@ -276,16 +291,23 @@ def _at_rows(
     fits: Mapping[str, Posterior], index: Sequence[Ints], targets: Rows | pd.DataFrame
 ) -> Recipes:
     """The recipes compared at rows, in paired draws."""
+    used: set[str] = set()
     for fit in fits.values():
         targets = fit.rows(targets, "targets")
         check_units(targets.frame, "targets", fit.table.frame)
+        used.update(fit.columns)
     rows = Rows(rows_of(targets).frame.reset_index(drop=True))
-    used = {c for fit in fits.values() for c in fit.columns}
-    columns = [c for c in dict.fromkeys((*COVARIATES, *sorted(used))) if c in used]
-    pairs = zip(fits.values(), index, strict=True)
-    losses = np.stack([fit.law_loss(fit.design(rows))[draws] for fit, draws in pairs])
-    verdicts = {name: verdict_on(fit, rows.frame) for name, fit in fits.items()}
-    return Recipes(_labelled(losses, fits), rows.frame[columns], verdicts=verdicts)
+    # In the order of the covariates; those that laws declare come last.
+    ordered = dict.fromkeys((*COVARIATES, *sorted(used)))
+    columns = [name for name in ordered if name in used]
+    losses = []
+    verdicts = {}
+    for (name, fit), draws in zip(fits.items(), index, strict=True):
+        design = fit.design(rows)
+        losses.append(fit.law_loss(design)[draws])
+        verdicts[name] = verdict_on(fit, rows.frame)
+    array = _labelled(np.stack(losses), fits)
+    return Recipes(array, rows.frame[columns], verdicts=verdicts)
 
 
 def _at_budgets(
@@ -301,52 +323,78 @@ def _at_budgets(
                 f"{name}: a budget is split between N and D, and law {fit.law.name} depends on "
                 f"{', '.join(fit.columns)}; give rows instead (targets=, --at)."
             )
-    paired = zip(fits.items(), index, strict=True)
-    budgets = {
-        name: budgets_of(fit, search, {}, draws) for (name, fit), draws in paired
-    }
+    budgets: dict[str, Budgets] = {}
     losses: list[Floats] = []
     verdicts: dict[str, Verdict] = {}
     notes: list[str] = []
-    for name, of_recipe in budgets.items():
-        ratios, least = zip(*(of_recipe.best(math.log(c)) for c in flops), strict=True)
+    for (name, fit), draws in zip(fits.items(), index, strict=True):
+        of_recipe = budgets_of(fit, search, {}, draws)
+        ratios = []
+        least = []
+        for c in flops:
+            best = of_recipe.best(math.log(c))
+            ratios.append(best.ratio)
+            least.append(best.loss)
+        budgets[name] = of_recipe
         losses.append(np.stack(least, 1))
-        verdicts[name], of_split = of_recipe.splits(flops, np.stack(ratios, 1))
-        notes += [f"{name}: {note}" for note in of_split]
-    targets = pd.DataFrame({"flops": flops})
-    reach = reach_of([*fits.values()])
-    first, *others = budgets
-    saved = {}
-    at_bound = {}
-    for name in others:
-        # At the first recipe's loss in the draw, not at its median: that would add what is
-        # uncertain about the first's own FLOPs, which are given here.
-        needed, bound = budgets[name].flops_to(losses[0], reach)
-        saved[f"{name} over {first}"] = (np.asarray(flops) / needed, "1")
-        at_bound[f"{name} over {first}"] = bound
-    multipliers = derived(
-        saved, targets, at_bound=at_bound, notes=[REACHED.format(*reach)]
-    )
+        split = np.stack(ratios, 1)
+        verdicts[name], notes_of_recipe = of_recipe.splits(flops, split)
+        notes += [f"{name}: {note}" for note in notes_of_recipe]
     # The order is known where all fits have rows; from there on we look for a change.
     most = [training_flops(fit).max() for fit in fits.values()]
     start = min(most)
     end = FARTHER * max(most)
-    steps = math.ceil(math.log(end / start) / CROSSING_STEP) + 1
-    nodes = np.linspace(math.log(start), math.log(end), steps)
-    along = {name: of_recipe.least(nodes) for name, of_recipe in budgets.items()}
-    changed = {
-        f"{first} and {name}": (
-            _crossing(along[first] - along[name], nodes)[:, None],
-            "FLOPs",
-        )
-        for name in others
-    }
-    crossings = derived(changed, pd.DataFrame(index=[0]))
     notes.append(f"changes of order searched from {start:.3g} to {end:.3g} FLOPs")
-    array = _labelled(np.stack(losses), fits)
+    reach = reach_of([*fits.values()])
     return Recipes(
-        array, targets, multipliers, crossings, tuple(notes), verdicts=verdicts
+        _labelled(np.stack(losses), fits),
+        pd.DataFrame({"flops": flops}),
+        multipliers=_multipliers(budgets, flops, losses[0], reach),
+        crossings=_crossings(budgets, start, end),
+        notes=tuple(notes),
+        verdicts=verdicts,
     )
+
+
+def _multipliers(
+    budgets: Mapping[str, Budgets],
+    flops: list[float],
+    first_losses: Floats,
+    reach: Range,
+) -> Derived:
+    """FLOPs over those that each recipe needs for the losses of the first, (draws, flops).
+
+    They are the first recipe's losses in the draw, not at their median: that would add what is
+    uncertain about the first's own FLOPs, which are given here.
+    """
+    first, *later = budgets
+    multipliers = {}
+    at_bound = {}
+    for name in later:
+        needed, bound = budgets[name].flops_to(first_losses, reach)
+        pair = f"{name} over {first}"
+        multipliers[pair] = (np.asarray(flops) / needed, "1")
+        at_bound[pair] = bound
+    cases = pd.DataFrame({"flops": flops})
+    notes = [REACHED.format(*reach)]
+    return derived(multipliers, cases, at_bound=at_bound, notes=notes)
+
+
+def _crossings(budgets: Mapping[str, Budgets], start: float, end: float) -> Derived:
+    """Budgets between a start and an end where the order of the first and another changes."""
+    log_start = math.log(start)
+    log_end = math.log(end)
+    steps = math.ceil(math.log(end / start) / CROSSING_STEP) + 1
+    nodes = np.linspace(log_start, log_end, steps)
+    first, *later = budgets
+    least_of_first = budgets[first].least(nodes)
+    crossings = {}
+    for name in later:
+        least = budgets[name].least(nodes)
+        difference = least_of_first - least
+        crossing = _crossing(difference, nodes)[:, None]
+        crossings[f"{first} and {name}"] = (crossing, "FLOPs")
+    return derived(crossings, pd.DataFrame(index=[0]))
 
 
 def _labelled(losses: Floats, fits: Mapping[str, Posterior]) -> xr.DataArray:
@@ -357,12 +405,13 @@ def _labelled(losses: Floats, fits: Mapping[str, Posterior]) -> xr.DataArray:
 
 def _crossing(difference: Floats, nodes: Floats) -> Floats:
     """Budget at which a difference, (nodes, draws), first changes its sign, by interpolation."""
-    other = np.sign(difference) != np.sign(difference[0])
-    draws = np.flatnonzero(other.any(0))
-    end = other.argmax(0)[draws]
+    changed = np.sign(difference) != np.sign(difference[0])
+    draws = np.flatnonzero(changed.any(0))
+    end = changed.argmax(0)[draws]
     left = difference[end - 1, draws]
     right = difference[end, draws]
     budgets = np.full(difference.shape[1], np.inf)
     share = left / (left - right)
-    budgets[draws] = np.exp(nodes[end - 1] + share * (nodes[end] - nodes[end - 1]))
+    start = nodes[end - 1]
+    budgets[draws] = np.exp(start + share * (nodes[end] - start))
     return budgets

@@ -12,14 +12,16 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.common.errors import TableError, argument
+from bayeslaw.common.errors import TableError
 from bayeslaw.design.bases import of_bases
 from bayeslaw.laws import forms
 from bayeslaw.laws.departure import Departure
 from bayeslaw.laws.law import Law, shares
 from bayeslaw.laws.symbols import column_of
+from bayeslaw.tables.comparison import require_one_domain
+from bayeslaw.tables.compute import are_bases
 from bayeslaw.tables.table import Rows, rows_of
-from bayeslaw.tables.validation import NUMBERS, are_bases
+from bayeslaw.tables.validation import NUMBERS
 
 
 class Design:
@@ -126,14 +128,7 @@ class Design:
         """Raise `TableError` unless the rows are one domain in which every covariate varies."""
         frame = self.frame
         name = self.name
-        domains = []
-        if "domain" in frame:
-            domains = frame["domain"].dropna().unique().tolist()
-        if len(domains) > 1:
-            raise TableError(
-                f"{name}: several domains ({', '.join(map(str, domains))}); fit one, such as "
-                f"{argument('where', f'domain == {domains[0]!r}')}."
-            )
+        require_one_domain(frame, name)
         for column in self.law.columns:
             values = frame[column].to_numpy()
             if (values == values[0]).all():

@@ -28,9 +28,10 @@ from bayeslaw.inference.settings import FitKeywords, make_settings, shows_settin
 from bayeslaw.inference.specification import specify
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.tables.compute import flops_of
 from bayeslaw.tables.files import read_frame, write_frame
 from bayeslaw.tables.table import LossTable, require_table, subset
-from bayeslaw.tables.validation import COVARIATES, flops_of
+from bayeslaw.tables.validation import COVARIATES
 
 SPLIT_COLUMNS = ("flops", "params", "tokens", "ptpp")
 """Quantities that a table may be cut along."""
@@ -51,6 +52,21 @@ SUMMARIES = {
 """Scores of a group of rows: the column, and how it is summarised."""
 BINS = (0.0, 0.25, 0.5, 1.0, 2.0, np.inf)
 """Edges of the distances of `Backtest.by_distance`, in decades."""
+HEADS = {
+    "ahead": "decades ahead",
+    "rows": "rows",
+    "error": "error",
+    "bias": "bias",
+    "coverage_50": "in 50 %",
+    "coverage_80": "in 80 %",
+    "coverage_90": "in 90 %",
+    "width_90": "width",
+}
+"""Heads of the scores in the tables that a backtest shows."""
+LEGEND = (
+    "error: median absolute error; bias: mean error, positive where the forecast is too high; "
+    "width: of the 90 % band; all of log loss."
+)
 
 
 def amount(rows: pd.DataFrame, along: str) -> pd.Series:
@@ -93,22 +109,17 @@ class Backtest(Showing):
 
     def summary(self) -> pd.DataFrame:
         """Scores by model: rows, median absolute error, coverage, mean width and CRPS."""
-        return (
-            self.rows.groupby("model", sort=False).agg(**SUMMARIES).loc[[*self.models]]
-        )
+        groups = self.rows.groupby("model", sort=False)
+        return groups.agg(**SUMMARIES).loc[[*self.models]]
 
     def by_distance(self) -> pd.DataFrame:
         """The same by model and decades beyond the cut: `least` and `most`, as in `BINS`."""
         edges = np.asarray(BINS)
-        lower = np.clip(
-            np.searchsorted(edges, self.rows["decades"]) - 1, 0, len(edges) - 2
-        )
+        lower = np.searchsorted(edges, self.rows["decades"]) - 1
+        lower = np.clip(lower, 0, len(edges) - 2)
         rows = self.rows.assign(least=edges[lower], most=edges[lower + 1])
-        return (
-            rows.groupby(["model", "least", "most"])
-            .agg(**SUMMARIES)
-            .loc[[*self.models]]
-        )
+        groups = rows.groupby(["model", "least", "most"])
+        return groups.agg(**SUMMARIES).loc[[*self.models]]
 
     def sentence(self) -> str:
         """What the backtest says of the model tested, in one sentence."""
@@ -118,10 +129,11 @@ class Backtest(Showing):
         error = 100 * float(rows["error"].abs().median())
         far = float(rows["decades"].median())
         cuts = rows["cut"].nunique()
+        noun = "cuts" if cuts > 1 else "cut"
         return (
             f"{far:.2g} decades of {self.along} ahead (at most {rows['decades'].max():.2g}), "
-            f"on rows of {self.name} that came after {cuts} cut{'s' * (cuts > 1)}, the 90 % band "
-            f"held {held} of {count} and the median error was {error:.2g} %."
+            f"on rows of {self.name} that came after {cuts} {noun}, the 90 % band held {held} of "
+            f"{count} and the median error was {error:.2g} %."
         )
 
     def looking(self, train: LossTable, rows: pd.DataFrame) -> str:
@@ -141,10 +153,11 @@ class Backtest(Showing):
             words = f"This forecast is not ahead of its training rows in {self.along}."
         elif ahead <= tested:
             first = self.rows[self.rows["model"] == self.models[0]]
-            near = first[first["decades"] >= min(ahead, first["decades"].quantile(0.9))]
-            held = int(near["inside_90"].sum())
+            least = min(ahead, first["decades"].quantile(0.9))
+            as_far = first[first["decades"] >= least]
+            held = int(as_far["inside_90"].sum())
             words = (
-                f"This forecast looks {ahead:.2g} ahead; of {len(near)} rows as far or farther "
+                f"This forecast looks {ahead:.2g} ahead; of {len(as_far)} rows as far or farther "
                 f"the band held {held}."
             )
         else:
@@ -158,40 +171,14 @@ class Backtest(Showing):
         """One sentence, and scores by model and by distance."""
         whole = self.summary().rename_axis("model").reset_index()
         by_distance = self.by_distance().reset_index()
-        least, most = (
-            by_distance[name].map("{:g}".format) for name in ("least", "most")
-        )
+        least = by_distance["least"].map("{:g}".format)
+        most = by_distance["most"].map("{:g}".format)
         ahead = np.where(most == "inf", "over " + least, least + " to " + most)
-        names = {
-            "ahead": "decades ahead",
-            "rows": "rows",
-            "error": "error",
-            "bias": "bias",
-        }
-        names |= {f"coverage_{level}": f"in {level} %" for level in (50, 80, 90)}
-        names |= {"width_90": "width"}
-
-        def percent(value: float) -> str:
-            return f"{100 * value:.2g} %"
-
-        def table(frame: pd.DataFrame) -> Table:
-            scores = frame.set_index("model").rename_axis(None).rename(columns=names)
-            formats: dict[str, Format] = dict.fromkeys(
-                ("error", "bias", "width"), percent
-            )
-            formats |= {f"in {level} %": ".2f" for level in (50, 80, 90)} | {
-                "rows": ".0f"
-            }
-            columns = [name for name in names.values() if name in scores]
-            return Table(scores[columns], "", formats, ("bias",))
-
-        legend = "error: median absolute error; bias: mean error, positive where the forecast is "
-        legend += "too high; width: of the 90 % band; all of log loss."
         blocks: list[Block] = [
             self.sentence(),
-            table(whole),
-            table(by_distance.assign(ahead=ahead)),
-            Note(legend, "quiet"),
+            _scores_table(whole),
+            _scores_table(by_distance.assign(ahead=ahead)),
+            Note(LEGEND, "quiet"),
         ]
         failed = self.rows[self.rows["gate"] != "passed"]
         for (model, cut), rows in failed.groupby(["model", "cut"], sort=False):
@@ -213,6 +200,25 @@ class Backtest(Showing):
         write_frame(self.rows.assign(**about), path)
 
 
+def _scores_table(scores: pd.DataFrame) -> Table:
+    """Scores by model, or by model and distance, as they are shown."""
+    shown = scores.set_index("model").rename_axis(None).rename(columns=HEADS)
+    columns = [head for head in HEADS.values() if head in shown]
+    formats: dict[str, Format] = {}
+    for column in columns:
+        if column.startswith("in "):
+            formats[column] = ".2f"
+        elif column in ("error", "bias", "width"):
+            formats[column] = _percent
+        elif column == "rows":
+            formats[column] = ".0f"
+    return Table(shown[columns], "", formats, optional=("bias",))
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.2g} %"
+
+
 def read_backtest(path: str | Path) -> Backtest:
     """Read a backtest that `Backtest.write` or ``bayeslaw backtest --out`` wrote.
 
@@ -222,13 +228,12 @@ def read_backtest(path: str | Path) -> Backtest:
         If the file cannot be read, or is not a backtest.
     """
     rows = read_frame(path).reset_index(drop=True)
-    if lacking := {"along", "table", "model", "decades", "inside_90"} - set(
-        rows.columns
-    ):
-        raise TableError(
-            f"{path}: not a backtest: no column {sorted(lacking)[0]!r}; write one with "
-            "`bayeslaw backtest --out`."
-        )
+    for column in ("along", "decades", "inside_90", "model", "table"):
+        if column not in rows:
+            raise TableError(
+                f"{path}: not a backtest: no column {column!r}; write one with "
+                "`bayeslaw backtest --out`."
+            )
     along = str(rows["along"].iloc[0])
     name = str(rows["table"].iloc[0])
     models = tuple(map(str, rows["model"].unique()))
@@ -290,35 +295,34 @@ def backtest(
         raise TableError(f"{table.name}: no column {along!r} to cut along.")
     value = amount(table.frame, along)
     name = law if isinstance(law, str) else law.name
-    models: dict[str, dict[str, Any]] = {name: {}} | {
-        k: dict(v) for k, v in (rivals or {}).items()
-    }
-    laws_of_models = [rival.get("law", law) for rival in models.values()]
-    laws = [
-        load_law(one) for name in laws_of_models for one in member_laws(name) or [name]
-    ]
-    for rival in models.values():
-        _check_settings(settings | rival, law, table, seed)
-    at = (
-        choose_cuts(table, value, laws)
-        if cuts is None
-        else [float(cut) for cut in cuts]
-    )
-    for cut in at:
+    models: dict[str, dict[str, Any]] = {name: {}}
+    for label, rival in (rivals or {}).items():
+        models[label] = dict(rival)
+    laws: list[Law] = []
+    for of_model in models.values():
+        name_or_law = of_model.get("law", law)
+        for member in member_laws(name_or_law) or [name_or_law]:
+            laws.append(load_law(member))
+    for of_model in models.values():
+        _check_settings(settings | of_model, law, table, seed)
+    if cuts is None:
+        cuts = choose_cuts(table, value, laws)
+    cuts = [float(cut) for cut in cuts]
+    for cut in cuts:
         if not value.min() <= cut < value.max():
             raise TableError(
                 f"{table.name}: the cut {cut:g} leaves no row to fit or to forecast."
             )
         check_cut(table, value <= cut, laws)
-    calls = [
-        (_at_cut, (table, value.to_numpy(), cut, label, law, settings | rival, seed))
-        for cut in at
-        for label, rival in models.items()
-    ]
-    rows = results(calls, jobs, "fits and forecasts", progress)
-    return Backtest(
-        pd.concat(rows, ignore_index=True), along, tuple(models), table.name
-    )
+    calls = []
+    for cut in cuts:
+        for label, of_model in models.items():
+            merged = settings | of_model
+            arguments = (table, value.to_numpy(), cut, label, law, merged, seed)
+            calls.append((_at_cut, arguments))
+    frames = results(calls, jobs, "fits and forecasts", progress)
+    rows = pd.concat(frames, ignore_index=True)
+    return Backtest(rows, along, tuple(models), table.name)
 
 
 def _check_settings(
@@ -326,12 +330,13 @@ def _check_settings(
 ) -> None:
     """Raise what a fit of a model would raise of its settings, before any model is fitted."""
     arguments = dict(settings)
-    asked = arguments.pop("law", law)
-    chosen = make_settings(cast(FitKeywords, arguments), seed)
+    name_or_law = arguments.pop("law", law)
+    checked = make_settings(cast(FitKeywords, arguments), seed)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the fits say the same
-        for name in member_laws(asked) or [asked]:
-            specify(name, table, chosen)
+        # The fits give the same warnings.
+        warnings.simplefilter("ignore")
+        for member in member_laws(name_or_law) or [name_or_law]:
+            specify(member, table, checked)
 
 
 def check_cut(table: LossTable, before: pd.Series, laws: Sequence[Law]) -> None:
@@ -349,16 +354,20 @@ def choose_cuts(
     The rows before one vary in all that the laws need.
     """
     levels = np.unique(value)[:-1]
-    # Of a ladder in FLOPs, each value is a size.
-    sized = table.frame.get("params", value)
-    before = {cut: sized[value <= cut] for cut in levels}
+    rows_before: dict[float, int] = {}
+    sizes_before: dict[float, int] = {}
+    # Of a ladder in FLOPs, each budget is a size.
+    sizes_or_budgets = table.frame.get("params", value)
+    for cut in levels:
+        sizes = sizes_or_budgets[value <= cut]
+        rows_before[cut] = len(sizes)
+        sizes_before[cut] = sizes.nunique()
     # One size cannot tell N from D; a table that never has two is cut all the same.
-    sizes = min(2, max((params.nunique() for params in before.values()), default=0))
-    enough = [
-        cut
-        for cut, params in before.items()
-        if len(params) >= MIN_CUT_ROWS and params.nunique() >= sizes
-    ]
+    fewest_sizes = min(2, max(sizes_before.values(), default=0))
+    enough = []
+    for cut in levels:
+        if rows_before[cut] >= MIN_CUT_ROWS and sizes_before[cut] >= fewest_sizes:
+            enough.append(cut)
     if not enough:
         raise TableError(
             f"{table.name}: no cut has {MIN_CUT_ROWS} rows before it and one after; "
@@ -369,10 +378,10 @@ def choose_cuts(
         with suppress(TableError):
             check_cut(table, value <= cut, laws)
             fitting.append(cut)
-    enough = fitting or enough  # with the error of the first
-    spread = (
-        np.linspace(0, len(enough) - 1, min(MAX_CUTS, len(enough))).round().astype(int)
-    )
+    # If the laws can be fitted at none, `backtest` raises the error of the first.
+    enough = fitting or enough
+    count = min(MAX_CUTS, len(enough))
+    spread = np.linspace(0, len(enough) - 1, count).round().astype(int)
     return [float(enough[i]) for i in spread]
 
 
@@ -385,21 +394,24 @@ def _at_cut(
     settings: Mapping[str, Any],
     seed: int,
 ) -> pd.DataFrame:
+    """Rows of a `Backtest`: those after a cut, forecast by a model fitted to those before it."""
     arguments = dict(settings)
+    name_or_law = arguments.pop("law", law)
     fitted = value <= cut
     later = value > cut
     train = subset(table, fitted)
     test = subset(table, later)
-    asked = arguments.pop("law", law)
-    fitting = fit if member_laws(asked) is None else fit_pool
-    posterior = fitting(asked, train, seed=seed, **arguments)
+    fitting = fit if member_laws(name_or_law) is None else fit_pool
+    posterior = fitting(name_or_law, train, seed=seed, **arguments)
     posterior = posterior.accepted({"unconverged", "beyond-evidence"})
-    known = dict.fromkeys((*COVARIATES, *posterior.columns))
-    columns = [c for c in known if c in table.frame]
     fc = posterior.forecast(test, seed=seed)
     bands: pd.DataFrame = fc.to_frame(BAND_LEVELS)
-    inside = [f"inside_{100 * level:g}" for level in BAND_LEVELS]
-    return bands[[*columns, "loss", "median", *inside, "lower_90", "upper_90"]].assign(
+    covariates = dict.fromkeys((*COVARIATES, *posterior.columns))
+    columns = [name for name in covariates if name in table.frame]
+    columns += ["loss", "median"]
+    columns += [f"inside_{100 * level:g}" for level in BAND_LEVELS]
+    columns += ["lower_90", "upper_90"]
+    return bands[columns].assign(
         cut=cut,
         model=label,
         decades=np.log10(value[later] / cut),

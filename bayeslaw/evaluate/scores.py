@@ -6,6 +6,7 @@ computed on log loss. A difference of .01 in log loss is a relative error of abo
 
 import warnings
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Unpack
 
 import numpy as np
@@ -25,7 +26,7 @@ from bayeslaw.common.formatting import digits
 from bayeslaw.common.progress import each
 from bayeslaw.common.shown import Block, Format, Note, Shown, Table
 from bayeslaw.design.design import law_for, with_held
-from bayeslaw.huber.descent import Bounds
+from bayeslaw.huber.objective import Bounds
 from bayeslaw.huber.point_fit import PointFit
 from bayeslaw.inference.bands import BAND_LEVELS, ends
 from bayeslaw.inference.fitting import fit
@@ -42,6 +43,7 @@ from bayeslaw.tables.comparison import (
     fitted_rows,
     fitted_words,
 )
+from bayeslaw.tables.guessing import Losses, table_of
 from bayeslaw.tables.table import LossTable, require_table, subset
 from bayeslaw.tables.validation import label_texts
 
@@ -159,17 +161,18 @@ def point_scores(predicted: Floats, loss: Floats) -> dict[str, float]:
     """Metrics of point predictions in nats per token, as in the paper's Appendix A."""
     x = np.log(predicted)
     y = np.log(loss)
-    r = x - y
+    residuals = x - y
     error = np.abs(predicted - loss)
     spread = x - x.mean()
     square = float(spread @ spread)
-    # Of one prediction there is none.
+    # A single prediction has no slope.
     slope = float(spread @ y / square) if square > 0 else np.nan
+    denominator = np.maximum(loss, LEAST_DENOMINATOR)
     return {
-        "huber_log": float(huber(DELTA, r).mean()),
-        "rmse_log": float(np.sqrt(np.mean(r**2))),
+        "huber_log": float(huber(DELTA, residuals).mean()),
+        "rmse_log": float(np.sqrt(np.mean(residuals**2))),
         "mae_rel": float(np.mean(error / loss)),
-        "mape_clip": float(np.mean(error / np.maximum(loss, LEAST_DENOMINATOR))),
+        "mape_clip": float(np.mean(error / denominator)),
         "intercept": float(y.mean() - slope * x.mean()),
         "slope": slope,
     }
@@ -178,16 +181,19 @@ def point_scores(predicted: Floats, loss: Floats) -> dict[str, float]:
 def band_scores(samples: Floats, truth: Floats) -> dict[str, float]:
     """Coverage, width, CRPS and Winkler score of draws of log loss, (draws, rows): means."""
     bands = {level: np.quantile(samples, ends(level), axis=0) for level in BAND_LEVELS}
-    return interval_scores(bands, truth) | {"crps": float(crps(samples, truth).mean())}
+    scores = interval_scores(bands, truth)
+    scores["crps"] = float(crps(samples, truth).mean())
+    return scores
 
 
 def interval_scores(bands: Mapping[float, Floats], truth: Floats) -> dict[str, float]:
     """Coverage of bands (lower, upper) of log loss by level, width and Winkler score at 0.9."""
-    scores = {
-        f"coverage_{100 * level:g}": float(((lower <= truth) & (truth <= upper)).mean())
-        for level, (lower, upper) in bands.items()
-    }
-    (lower, upper), alpha = bands[0.9], 0.1
+    scores: dict[str, float] = {}
+    for level, (lower, upper) in bands.items():
+        inside = (lower <= truth) & (truth <= upper)
+        scores[f"coverage_{100 * level:g}"] = float(inside.mean())
+    lower, upper = bands[0.9]
+    alpha = 0.1
     width = upper - lower
     distance = np.maximum(lower - truth, 0) + np.maximum(truth - upper, 0)
     scores["width_90"] = float(width.mean())
@@ -213,9 +219,9 @@ def crps(samples: Floats, truth: Floats) -> Floats:
 
 @shows_settings()
 def compare(
-    table: LossTable,
+    table: Losses,
     *,
-    source: LossTable | None = None,
+    source: Losses | None = None,
     train: str | None = None,
     test: str | None = None,
     anchors: str | None = None,
@@ -232,9 +238,10 @@ def compare(
 
     Parameters
     ----------
-    table : LossTable
-        Of the target domain, or of several domains.
-    source : LossTable, optional
+    table : LossTable, DataFrame or path
+        Of the target domain, or of several domains. What a frame or a file does not say is guessed
+        as by `forecast`, and a warning says so.
+    source : LossTable, DataFrame or path, optional
         Of the source domain.
     train, test, anchors : str, optional
         Pandas queries; see `LossTable.split`. Anchors are added to the training rows and not
@@ -278,58 +285,88 @@ def compare(
     if method not in ("huber", "nuts"):
         raise FitError(f"method is 'huber' or 'nuts', not {method!r}.")
     check_names(settings)
-    if method == "huber" and (unused := sorted({*settings} - {"delta"})):
-        name = unused[0]
+    unused = sorted({*settings} - {"delta"})
+    if method == "huber" and unused:
         raise FitError(
-            f"method='huber' does not use {name}; drop it or use method='nuts'."
+            f"method='huber' does not use {unused[0]}; drop it or use method='nuts'."
         )
     delta = settings.get("delta", DELTA)
+    table = table_of(table)
     parts = _domains(table, "target")
-    parts += [] if source is None else _domains(source, "source")
+    if source is not None:
+        source = table_of(source)
+        parts += _domains(source, "source")
     names = [name for name, _ in parts]
     if len(set(names)) < len(names):
         raise TableError(
             f"{table.name} and the source have a domain in common: {names[-1]}."
         )
-    chosen = [load_law(law) for law in laws]
-    splits = [
-        (domain, losses.split(train, test, anchors), losses.split(train, test))
-        for domain, losses in parts
-    ]
+    loaded = [load_law(law) for law in laws]
+    # Queries are evaluated for all domains before the first fit.
+    jobs_of_domains = {}
+    for domain, losses in parts:
+        split = losses.split(train, test, anchors)
+        jobs_of_domains[domain] = _jobs(loaded, split, losses.split(train, test))
     rows = []
-    for domain, (fitted, held_out), (no_anchors, evaluated) in splits:
-        jobs = [
-            (law, no_anchors, held_out, f"{ORACLE} (transfer)")
-            if law.name == ORACLE
-            else (law, fitted, held_out, law.name)
-            for law in chosen
-        ]
-        if any(law.name == ORACLE for law in chosen):
-            jobs.append((load_law(ORACLE), evaluated, evaluated, f"{ORACLE} (oracle)"))
-        for law, used, rest, _ in jobs:  # before the first fit
-            with_held(law_for(law, used.frame, used.name), rest.frame, rest.name)
-        for law, used, rest, label in each(
-            jobs, "comparing laws", settings.get("progress")
-        ):
+    for domain, jobs in jobs_of_domains.items():
+        for job in jobs:
+            # What a law lacks is an error before the first fit.
+            law = law_for(job.law, job.train.frame, job.train.name)
+            with_held(law, job.test.frame, job.test.name)
+        for job in each(jobs, "comparing laws", settings.get("progress")):
             if method == "nuts":
-                drawn = fit(law, used, seed=seed, **settings)
-                accepted = drawn.accepted(accepts)
+                posterior = fit(job.law, job.train, seed=seed, **settings)
                 # The oracle is fitted to the rows on which it is scored, and its label says so.
-                scores, _ = scored(accepted, rest, seed=seed)
-                words = "; ".join(drawn.convergence.failures)
+                scores, _ = scored(posterior.accepted(accepts), job.test, seed=seed)
+                words = "; ".join(posterior.convergence.failures)
             else:
                 with warnings.catch_warnings():
-                    # Reported in the column `note`.
+                    # The column `note` has what it warns of.
                     warnings.simplefilter("ignore", FitWarning)
-                    point = fit_huber(law, used, delta=delta, bounds=bounds, seed=seed)
-                scores = scored(point, rest)[0]
-                words = note(point, rest)
-            row = scores.to_dict() | {"domain": domain, "law": label, "rows": len(used)}
-            rows.append(row | {"scored": len(rest), "note": words})
+                    point = fit_huber(
+                        job.law, job.train, delta=delta, bounds=bounds, seed=seed
+                    )
+                scores, _ = scored(point, job.test)
+                words = note(point, job.test)
+            row = scores.to_dict()
+            row |= {"domain": domain, "law": job.label}
+            row |= {"rows": len(job.train), "scored": len(job.test), "note": words}
+            rows.append(row)
     compared = pd.DataFrame(rows)
     if len(parts) > 1:
         return compared.set_index(["domain", "law"])
     return compared.drop(columns="domain").set_index("law")
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A law to fit to some rows and to score on others, and its name in the comparison."""
+
+    law: Law
+    train: LossTable
+    test: LossTable
+    label: str
+
+
+type _Split = tuple[LossTable, LossTable]
+"""Training rows and test rows."""
+
+
+def _jobs(laws: Sequence[Law], split: _Split, no_anchors: _Split) -> list[_Job]:
+    """What is fitted and scored in one domain, given its split with and without anchors."""
+    train, test = split
+    train_without, test_with_anchors = no_anchors
+    jobs = []
+    for law in laws:
+        if law.name == ORACLE:
+            jobs.append(_Job(law, train_without, test, f"{ORACLE} (transfer)"))
+        else:
+            jobs.append(_Job(law, train, test, law.name))
+    if any(law.name == ORACLE for law in laws):
+        label = f"{ORACLE} (oracle)"
+        oracle = _Job(load_law(ORACLE), test_with_anchors, test_with_anchors, label)
+        jobs.append(oracle)
+    return jobs
 
 
 def shown_scores(scores: pd.Series, words: str = "") -> Shown:
@@ -355,26 +392,31 @@ def shown_scores(scores: pd.Series, words: str = "") -> Shown:
 
 def shown_comparison(scores: pd.DataFrame) -> Shown:
     """Show the scores of `compare`, one row per law, or per domain and law."""
-    blocks: list[Block] = []
-    errors = tuple(name for name in POINT_SCORES if name not in LESS_READ)
-    for columns, counts in ((errors, ("rows", "scored")), (BAND_SCORES, ())):
-        if scores[list(columns)].notna().any(axis=None):
-            names = {c: c.replace("_", "\n") for c in (*columns, *counts)}
-            formats: dict[str, Format] = {names[c]: digits for c in columns}
-            frame = (
-                scores[list(names)]
-                .rename(columns=names)
-                .rename_axis(index={"domain": ""})
-            )
-            blocks.append(Table(frame, "", formats))
-    notes = [
-        f"{row_name(law)}: {row['note']}"
-        for law, row in scores.iterrows()
-        if row["note"]
+    errors = [name for name in POINT_SCORES if name not in LESS_READ]
+    blocks: list[Block] = [
+        *_comparison_table(scores, errors, ("rows", "scored")),
+        *_comparison_table(scores, BAND_SCORES, ()),
     ]
-    blocks += [Note(f"Note: {text}", "caution") for text in notes]
+    for law, row in scores.iterrows():
+        if row["note"]:
+            text = f"Note: {row_name(law)}: {row['note']}"
+            blocks.append(Note(text, "caution"))
     document = {"laws": scores.reset_index().to_dict("records")}
     return Shown("Laws compared", blocks, document)
+
+
+def _comparison_table(
+    scores: pd.DataFrame, columns: Sequence[str], counts: Sequence[str]
+) -> list[Block]:
+    """A table of some scores, and of counts of rows beside them; none if all are missing."""
+    if not scores[list(columns)].notna().any(axis=None):
+        return []
+    heads: dict[str, str] = {}
+    for name in (*columns, *counts):
+        heads[name] = name.replace("_", "\n")
+    formats: dict[str, Format] = {heads[name]: digits for name in columns}
+    shown = scores[list(heads)].rename(columns=heads)
+    return [Table(shown.rename_axis(index={"domain": ""}), "", formats)]
 
 
 def row_name(row: Hashable) -> str:
@@ -396,10 +438,11 @@ def note(fit: PointFit, rows: LossTable) -> str:
 
 def _domains(table: LossTable, otherwise: str) -> list[tuple[str, LossTable]]:
     """The rows of each domain, by name; `otherwise` names rows without one."""
-    require_table(table)
     if "domain" not in table.frame:
         return [(otherwise, table)]
     domains = label_texts(table.frame["domain"]).fillna(otherwise)
-    return [
-        (name, subset(table, (domains == name).to_numpy())) for name in domains.unique()
-    ]
+    parts = []
+    for name in domains.unique():
+        of_domain = (domains == name).to_numpy()
+        parts.append((name, subset(table, of_domain)))
+    return parts

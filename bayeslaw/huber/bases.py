@@ -5,7 +5,8 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError
-from bayeslaw.huber.descent import Objective, minimum
+from bayeslaw.huber.descent import minimum
+from bayeslaw.huber.objective import Objective
 from bayeslaw.laws.departure import BASE_COLUMNS, Bases, log_slopes, total_tokens
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.tables.reading import from_frame
@@ -30,15 +31,14 @@ def base_table(frame: pd.DataFrame, baselines: pd.DataFrame, name: str) -> pd.Da
             f"{name}: {row_numbers(lacking)} have no start_loss or base_loss; add the losses of "
             "their bases as rows with tokens = 0, on both domains."
         )
-    frames = [
-        f[[c for c in ("base", *BASE_COLUMNS) if c in f]] for f in (baselines, frame)
-    ]
-    rows = pd.concat([f for f in frames if {*BASE_COLUMNS} <= {*f}], ignore_index=True)
-    return (
-        rows.dropna(subset=list(BASE_LOSSES))
-        .drop_duplicates(BASE_COLUMNS)
-        .reset_index(drop=True)
-    )
+    frames = []
+    for source in (baselines, frame):
+        columns = [name for name in ("base", *BASE_COLUMNS) if name in source]
+        if {*BASE_COLUMNS} <= {*columns}:
+            frames.append(source[columns])
+    rows = pd.concat(frames, ignore_index=True)
+    measured = rows.dropna(subset=list(BASE_LOSSES))
+    return measured.drop_duplicates(BASE_COLUMNS).reset_index(drop=True)
 
 
 def fit_bases(bases: pd.DataFrame, name: str) -> Bases:
@@ -47,50 +47,56 @@ def fit_bases(bases: pd.DataFrame, name: str) -> Bases:
     `name` is that of the table.
     """
     chinchilla = load_law("chinchilla")
-    free = max(len(bases) - len(chinchilla.parameters), 1)
+    parameter_count = len(chinchilla.parameters)
+    free = max(len(bases) - parameter_count, 1)
+    params = bases["params"].to_numpy(float)
+    pretraining = total_tokens(params, bases["ptpp"].to_numpy(float))
     parameters = {}
     errors = {}
     residuals = []
     for column in BASE_LOSSES:
-        pretraining = total_tokens(
-            bases["params"].to_numpy(float), bases["ptpp"].to_numpy(float)
-        )
-        frame = pd.DataFrame(pretraining).assign(
-            loss=bases[column], run=np.arange(len(bases))
-        )
+        frame = pd.DataFrame(pretraining)
+        frame["loss"] = bases[column]
+        frame["run"] = np.arange(len(bases))
         rows = from_frame(frame, f"bases of {name}", loss_unit="nats")
         objective = Objective(chinchilla, rows, BASES_DELTA)
         best = minimum(objective)
         parameters[column] = objective.paper(best)
-        residuals.append(-objective.residuals(best[None])[0])
+        log_ratios = objective.residuals(best[None])[0]
+        residuals.append(-log_ratios)
+        variance = (log_ratios**2).sum() / free
         slopes = log_slopes(chinchilla, parameters[column], pretraining)
-        variance = (residuals[-1] ** 2).sum() / free
-        errors[column] = _rows(
-            variance * np.linalg.pinv(slopes @ slopes.T, hermitian=True)
-        )
-    spread = _rows(np.array(residuals) @ np.array(residuals).T / free)
-    return Bases(_known(bases, name), chinchilla, parameters, spread, errors)
+        information = slopes @ slopes.T
+        inverse = np.linalg.pinv(information, hermitian=True)
+        errors[column] = _rows(variance * inverse)
+    errors_of_both = np.array(residuals)
+    spread = _rows(errors_of_both @ errors_of_both.T / free)
+    labelled = _labelled(bases, name)
+    return Bases(labelled, chinchilla, parameters, spread, errors)
 
 
-def _known(
+def _labelled(
     bases: pd.DataFrame, name: str
 ) -> dict[str, tuple[float, float, float, float]]:
     """N, P and both losses of the bases that have labels."""
     if "base" not in bases:
         return {}
-    numbers = bases.set_index(label_texts(bases["base"]))[
-        ["params", "ptpp", *BASE_LOSSES]
-    ]
-    numbers = numbers[numbers.index.notna()].astype(float)
-    differ = ~np.isclose(
-        numbers, numbers.groupby(level=0).transform("first"), 1e-6, 0
-    ).all(1)
-    if differ.any():
+    labels = label_texts(bases["base"])
+    columns = ["params", "ptpp", *BASE_LOSSES]
+    numbers = bases.set_index(labels)[columns]
+    has_label = numbers.index.notna()
+    numbers = numbers[has_label].astype(float)
+    first = numbers.groupby(level=0).transform("first")
+    alike = np.isclose(numbers, first, rtol=1e-6, atol=0).all(1)
+    if not alike.all():
         raise TableError(
-            f"{name}: base {numbers.index[differ][0]} has several params, ptpp, start_loss or "
+            f"{name}: base {numbers.index[~alike][0]} has several params, ptpp, start_loss or "
             "base_loss; give each pre-trained model a label of its own."
         )
-    return {base: (n, p, start, own) for base, n, p, start, own in numbers.itertuples()}
+    of_label = {}
+    for base, n, p, start_loss, base_loss in numbers.itertuples():
+        of_label[base] = (n, p, start_loss, base_loss)
+    return of_label
 
 
 def _rows(matrix: Floats) -> tuple[tuple[float, ...], ...]:

@@ -11,8 +11,10 @@ from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, TableError, TableWarning, argument
 from bayeslaw.common.formatting import count
 from bayeslaw.design.design import Design
-from bayeslaw.huber.descent import LEAST_COUPLED, Objective, minimum
+from bayeslaw.huber.descent import minimum
+from bayeslaw.huber.objective import LEAST_COUPLED, Objective
 from bayeslaw.laws.law import Law
+from bayeslaw.tables.comparison import runs_of
 from bayeslaw.tables.table import LossTable, is_synthetic, subset
 from bayeslaw.tables.units import doubtful_scale
 from bayeslaw.tables.validation import OF_DOMAIN, label_texts
@@ -67,13 +69,16 @@ def huber_losses(law: Law, table: LossTable) -> Floats | None:
 
 
 def _log_losses(objective: Objective, point: Floats, table: LossTable) -> Floats:
-    return np.asarray(np.log(table.loss) + objective.residuals(point[None])[0])
+    """The log losses of a point, shape (rows,)."""
+    residuals = objective.residuals(point[None])[0]
+    return np.asarray(np.log(table.loss) + residuals)
 
 
 def too_few(law: Law, table: LossTable, least: str) -> str:
     """Message for a table with fewer rows than `least`, a number and its reason."""
-    rows = f"{len(table)} row" + "s" * (len(table) != 1)
-    return f"{table.name}: {rows}; {law.name} needs at least {least}."
+    rows = len(table)
+    noun = "row" if rows == 1 else "rows"
+    return f"{table.name}: {rows} {noun}; {law.name} needs at least {least}."
 
 
 def doubt(
@@ -81,49 +86,54 @@ def doubt(
 ) -> None:
     """Refuse accuracies, and warn of rows far out and of units, given the optimum of a fit."""
     law = objective.law
-    said = _of_columns(law, table, skewed)
-    if (point[1 : objective.linear] <= LEAST_COUPLED).all():
+    columns = law.columns
+    doubts = _of_columns(law, table, skewed)
+    amounts = point[1 : objective.linear]
+    if (amounts <= LEAST_COUPLED).all():
         flat = f"no term of {law.name} has a part in the loss"
         if table.loss.max() <= 1:
             errors = argument("columns", {"loss": "1 - loss"})
             raise TableError(
-                f"{table.name}: {flat}, which does not fall as {' or '.join(law.columns)} grow and "
-                f"is at most 1: are these accuracies? Fit losses, or error rates: {errors}."
+                f"{table.name}: {flat}, which does not fall as {' or '.join(columns)} grow and is "
+                f"at most 1: are these accuracies? Fit losses, or error rates: {errors}."
             )
-        said.append(
-            f"{flat}: check the columns of losses and of {', '.join(law.columns)}."
+        doubts.append(
+            f"{flat}: check the columns of losses and of {', '.join(columns)}."
         )
-    residuals = -objective.residuals(point[None])[0]
     if not skewed and len(table) > 2 * len(point):
-        far = np.abs(_standardised(residuals, len(point))) > FARTHEST
+        residuals = -objective.residuals(point[None])[0]
+        distances = np.abs(_standardised(residuals, len(point)))
+        far = distances > FARTHEST
         if far.any():
-            said.append(_described(*_far_out(law, table, far), table, law.name))
-    _warn(said, table)
+            far, residuals = _far_out(law, table, far)
+            doubts.append(_described(far, residuals, table, law.name))
+    _warn(doubts, table)
 
 
-def _warn(said: Iterable[str], table: LossTable) -> None:
-    for words in said:
+def _warn(doubts: Iterable[str], table: LossTable) -> None:
+    for words in doubts:
         warnings.warn(f"{table.name}: {words}", TableWarning, stacklevel=5)
 
 
 def _of_columns(law: Law, table: LossTable, skewed: bool) -> list[str]:
     """What the columns of a table make doubtful without a fit."""
-    said = doubtful_scale(table.frame) + _unmarked_checkpoints(table)
+    doubts = doubtful_scale(table.frame) + _unmarked_checkpoints(table)
     if not skewed:
-        said += _several_rates(law, table)
-    return said
+        doubts += _several_rates(law, table)
+    return doubts
 
 
 def _few_runs(table: LossTable) -> list[str]:
     """What a fit to few runs is worth, in words: what was measured for docs/howto/runs.md."""
-    runs = _runs(table.frame).nunique()
+    runs = runs_of(table.frame).nunique()
     if runs >= FEWEST_RUNS:
         return []
+    few = f"{runs} runs are few" if runs > 1 else f"{runs} run is few"
     fewer = "" if runs >= FEWEST_TESTED else ", and fewer were not tested"
     return [
-        f"{runs} run{'s are' if runs > 1 else ' is'} few: from the {FEWEST_TESTED} smallest of a "
-        "table, 90 % bands held 92 % of the losses up to half a decade beyond, 62 % on the worst "
-        f"of six sources{fewer}. Priors decide more than these data: compare a forecast with a run "
+        f"{few}: from the {FEWEST_TESTED} smallest of a table, 90 % bands held 92 % of the losses "
+        "up to half a decade beyond, 62 % on the worst of six "
+        f"sources{fewer}. Priors decide more than these data: compare a forecast with a run "
         "that is not fitted, and train more (docs/howto/runs.md)."
     ]
 
@@ -137,7 +147,7 @@ def _unmarked_checkpoints(table: LossTable) -> list[str]:
     lacking = not {"run", "tokens"} <= {*frame}
     if lacking or "annealed" in frame or is_synthetic(table):
         return []
-    tokens = frame["tokens"].groupby(_runs(frame))
+    tokens = frame["tokens"].groupby(runs_of(frame))
     several = tokens.nunique()
     runs = int((several > 1).sum())
     if not runs:
@@ -161,9 +171,11 @@ def _several_rates(law: Law, table: LossTable) -> list[str]:
     frame = table.frame
     if RATE not in frame or RATE in law.columns:
         return []
-    alike = [c for c in (*law.columns, *SETTING) if c in frame]
-    rates = frame[RATE].groupby([frame[c] for c in alike], dropna=False)
-    several = int((rates.nunique(dropna=False) > 1).sum())
+    alike = [name for name in (*law.columns, *SETTING) if name in frame]
+    settings = [frame[name] for name in alike]
+    rates = frame[RATE].groupby(settings, dropna=False)
+    counts = rates.nunique(dropna=False)
+    several = int((counts > 1).sum())
     if not several:
         return []
     best = f"frame.loc[frame.groupby({alike})['loss'].idxmin()]"
@@ -174,19 +186,6 @@ def _several_rates(law: Law, table: LossTable) -> list[str]:
     ]
 
 
-def _runs(frame: pd.DataFrame) -> pd.Series:
-    """Which run each row is of, as a number; a label of runs of several models is several runs."""
-    if "run" not in frame:
-        return pd.Series(np.arange(len(frame)), frame.index)
-    labels = label_texts(frame["run"])
-    alone = pd.Series(np.where(labels.isna(), np.arange(len(frame)), -1), frame.index)
-    columns = [
-        c for c in ("params", "ptpp", "replay", "unique_tokens", "base") if c in frame
-    ]
-    keys = [labels.fillna(""), alone, *(frame[c] for c in columns)]
-    return frame.groupby(keys, dropna=False, sort=False).ngroup()
-
-
 def _standardised(
     residuals: Floats, parameters: int, kept: Bools | None = None
 ) -> Floats:
@@ -194,9 +193,12 @@ def _standardised(
     used = residuals if kept is None else residuals[kept]
     middle = np.median(used)
     # The parameters take up part of the residuals, which matters in a small table.
-    share = max(len(used) - parameters, 1) / len(used)
-    spread = 1.4826 * np.median(np.abs(used - middle)) / share**0.5
-    return np.asarray((residuals - middle) / max(spread, LEAST_SPREAD))
+    free = max(len(used) - parameters, 1)
+    share = free / len(used)
+    deviation = np.median(np.abs(used - middle))
+    spread = 1.4826 * deviation / share**0.5
+    spread = max(spread, LEAST_SPREAD)
+    return np.asarray((residuals - middle) / spread)
 
 
 def _far_out(law: Law, table: LossTable, far: Bools) -> tuple[Bools, Floats]:
@@ -204,62 +206,83 @@ def _far_out(law: Law, table: LossTable, far: Bools) -> tuple[Bools, Floats]:
 
     Rows that are very far out draw the fit towards them, which hides others.
     """
+    x = Design(law, table).x
     for _ in range(ROUNDS):
-        others = Objective(law, subset(table, ~far), DELTA)
-        loss = law.loss(others.paper(minimum(others)), Design(law, table).x)
-        residuals = np.asarray(np.log(table.loss) - np.log(loss))
-        now = np.abs(_standardised(residuals, len(others.names), ~far)) > FAR
-        if (now == far).all() or now.mean() > MOST_FAR:
+        objective = Objective(law, subset(table, ~far), DELTA)
+        parameters = objective.paper(minimum(objective))
+        log_loss = np.log(law.loss(parameters, x))
+        residuals = np.asarray(np.log(table.loss) - log_loss)
+        fitted_count = len(objective.names)
+        distances = np.abs(_standardised(residuals, fitted_count, ~far))
+        far_now = distances > FAR
+        same = (far_now == far).all()
+        if same or far_now.mean() > MOST_FAR:
             break
-        far = now
+        far = far_now
     return far, residuals
 
 
 def _described(far: Bools, residuals: Floats, table: LossTable, law: str) -> str:
     """The rows far out in words, the query that leaves them out, and the likelihood for them."""
-    frame = table.frame[far]
-    rows = []
-    off = 100 * np.expm1(residuals[far])
-    order = np.argsort(-np.abs(off))
-    for i in order[:NAMED]:
-        row = frame.iloc[i]
-        rows.append(
-            f"{row['loss']:.4g} at N {count(row['params'])}, D {count(row['tokens'])}"
-        )
-        rows[-1] += f" ({off[i]:+.0f} %)"
-    more = f" and {far.sum() - NAMED} more" if far.sum() > NAMED else ""
-    parts = []
-    groups = []
-    rest = pd.Series(far, table.frame.index)
-    for column, what in (("params", "size"), ("run", "run")):
-        if column not in table.frame:
-            continue
-        labels = (
-            table.frame[column]
-            if column == "params"
-            else label_texts(table.frame[column])
-        )
-        # A group of one row is a row.
-        of_group = rest.groupby(labels)
-        whole = labels[
-            of_group.transform("all") & (of_group.transform("size") > 1)
-        ].unique()
-        if 0 < len(whole) < labels.nunique():
-            names = [count(n) if column == "params" else str(n) for n in whole]
-            groups.append(f"all rows of {what} {', '.join(names)}")
-            values = table.frame.loc[labels.isin(whole), column].unique().tolist()
-            parts.append(f"{column} not in {values}")
-            rest &= ~labels.isin(whole)
-    if rest.any():
-        parts.append(f"loss not in {table.frame.loc[rest, 'loss'].tolist()}")
-    query = " and ".join(parts)
-    said = f"; {' and '.join(groups)}" if groups else ""
-    skewed = argument("likelihood", "skewed")
-    other = (
-        f", or give {skewed} if these runs are badly tuned" if (off > 0).all() else ""
-    )
+    percents = 100 * np.expm1(residuals[far])
+    queries, groups = _left_out_by(far, table.frame)
+    rows = _farthest_rows(table.frame[far], percents)
+    if groups:
+        rows += f"; {' and '.join(groups)}"
+    query = argument("where", " and ".join(queries))
+    badly_tuned = ""
+    if (percents > 0).all():
+        skewed = argument("likelihood", "skewed")
+        badly_tuned = f", or give {skewed} if these runs are badly tuned"
     return (
-        f"{far.sum()} of {len(far)} rows lie far from a Huber fit of {law}: losses "
-        f"{', '.join(rows)}{more}{said}. With them a posterior may not converge: leave them out "
-        f"by {argument('where', query)}{other}."
+        f"{far.sum()} of {len(far)} rows lie far from a Huber fit of {law}: losses {rows}. With "
+        f"them a posterior may not converge: leave them out by {query}{badly_tuned}."
     )
+
+
+def _farthest_rows(rows: pd.DataFrame, percents: Floats) -> str:
+    """The farthest of some rows, in words, with their distances from a fit."""
+    described = []
+    farthest_first = np.argsort(-np.abs(percents))
+    for i in farthest_first[:NAMED]:
+        row = rows.iloc[i]
+        size = count(row["params"])
+        tokens = count(row["tokens"])
+        loss = f"{row['loss']:.4g}"
+        percent = f"{percents[i]:+.0f} %"
+        described.append(f"{loss} at N {size}, D {tokens} ({percent})")
+    words = ", ".join(described)
+    if len(rows) > NAMED:
+        words += f" and {len(rows) - NAMED} more"
+    return words
+
+
+def _left_out_by(far: Bools, frame: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Parts of a query that leaves rows out, and in words the sizes and runs that go whole."""
+    queries = []
+    groups = []
+    remaining = pd.Series(far, frame.index)
+    for column, noun in (("params", "size"), ("run", "run")):
+        if column not in frame:
+            continue
+        labels = frame[column]
+        if column == "run":
+            labels = label_texts(labels)
+        of_group = remaining.groupby(labels)
+        all_far = of_group.transform("all")
+        # A group of one row is a row.
+        several = of_group.transform("size") > 1
+        whole = labels[all_far & several].unique()
+        if not 0 < len(whole) < labels.nunique():
+            continue
+        write = count if noun == "size" else str
+        names = ", ".join(map(write, whole))
+        groups.append(f"all rows of {noun} {names}")
+        in_whole = labels.isin(whole)
+        values = frame.loc[in_whole, column].unique().tolist()
+        queries.append(f"{column} not in {values}")
+        remaining &= ~in_whole
+    if remaining.any():
+        losses = frame.loc[remaining, "loss"].tolist()
+        queries.append(f"loss not in {losses}")
+    return queries, groups

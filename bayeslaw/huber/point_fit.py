@@ -100,8 +100,9 @@ class PointFit(Showing, BaseFit):
 
     def losses(self, rows: Rows | pd.DataFrame, draws: Ints | None = None) -> Floats:
         """Loss per row, nats per token, shape (1, rows): that of the only draw."""
-        x = Design(self.law, self._valid(rows)).x
-        losses = np.atleast_2d(self.law.loss(self.parameters, x))
+        design = Design(self.law, self._valid(rows))
+        loss = self.law.loss(self.parameters, design.x)
+        losses = np.atleast_2d(loss)
         return losses if draws is None else losses[draws]
 
     def span(self, table: Rows | pd.DataFrame) -> Floats:
@@ -112,9 +113,13 @@ class PointFit(Showing, BaseFit):
         array, shape (2, rows)
             Both are `predict` if the fit has no other solutions.
         """
-        x = Design(self.law, self.rows(table)).x
-        losses = np.array([self.law.loss(p, x) for p in self._known])
-        return np.array([losses.min(0), losses.max(0)])
+        design = Design(self.law, self.rows(table))
+        predicted = []
+        for parameters in self._optima:
+            predicted.append(self.law.loss(parameters, design.x))
+        lowest = np.min(predicted, axis=0)
+        highest = np.max(predicted, axis=0)
+        return np.array([lowest, highest])
 
     def forecast(self, table: Rows | pd.DataFrame) -> pd.DataFrame:
         """Predicted losses, and their range over the starts that agree.
@@ -165,9 +170,12 @@ class PointFit(Showing, BaseFit):
             One row per parameter, first of the paper's coordinates, then of the reference
             coordinates: `value`, `lowest`, `highest`.
         """
-        known = [{**self.law.to_reference(p, self.at), **p} for p in self._known]
+        optima = []
+        for parameters in self._optima:
+            reference = self.law.to_reference(parameters, self.at)
+            optima.append({**reference, **parameters})
         names = dict.fromkeys([*self.law.parameters, *self.law.coordinates])
-        values = pd.DataFrame(known, columns=list(names), dtype=float)
+        values = pd.DataFrame(optima, columns=list(names), dtype=float)
         ends = {
             "value": values.iloc[0],
             "lowest": values.min(),
@@ -184,45 +192,43 @@ class PointFit(Showing, BaseFit):
         """The law, its training rows and the optimum, without the parameters."""
         shown = described(self.law, self.table, self.at)
         agreeing = round(self.agreeing * self.polished)
-        words = f"mean Huber loss {self.objective:.6g} (delta {self.delta:g}); "
-        words += f"{agreeing} of {self.polished} starts agree"
+        words = (
+            f"mean Huber loss {self.objective:.6g} (delta {self.delta:g}); {agreeing} of "
+            f"{self.polished} starts agree"
+        )
         if any(row.published for row in self.law.by_symbol.values()):
-            words += (
-                f"; bounds of the {'priors' if self.bounds == 'prior' else self.bounds}"
-            )
+            origin = "priors" if self.bounds == "prior" else self.bounds
+            words += f"; bounds of the {origin}"
         blocks: list[Block] = [*shown.blocks, words, units(self.law, self.at)]
         if self.at_bounds:
-            hit = ", ".join(f"{n} = {v:g}" for n, v in self.at_bounds.items())
-            blocks.append(
-                Note(f"On a bound: {hit}; the optimum is not interior.", "refuse")
-            )
-        optimum = (
-            "objective",
-            "delta",
-            "bounds",
-            "starts",
-            "polished",
-            "agreeing",
-            "interior",
+            hit = [f"{name} = {bound:g}" for name, bound in self.at_bounds.items()]
+            words = f"On a bound: {', '.join(hit)}; the optimum is not interior."
+            blocks.append(Note(words, "refuse"))
+        return replace(shown, blocks=blocks).adding(
+            objective=self.objective,
+            delta=self.delta,
+            bounds=self.bounds,
+            starts=self.starts,
+            polished=self.polished,
+            agreeing=self.agreeing,
+            interior=self.interior,
+            at_bounds=self.at_bounds,
         )
-        document = {name: getattr(self, name) for name in (*optimum, "at_bounds")}
-        return replace(shown, blocks=blocks).adding(**document)
 
     def shown(self) -> Shown:
         """The heading, and the parameters in both coordinates."""
         summary = self.summary()
-        names = self.law.parameters
-        sides = [
-            "formula" if name in names else "reference point" for name in summary.index
-        ]
+        sides = []
+        ranges = []
+        for name, (_, low, high) in summary.iterrows():
+            of_formula = name in self.law.parameters
+            sides.append("formula" if of_formula else "reference point")
+            largest = max(abs(low), abs(high))
+            if high - low > WIDE * largest:
+                ranges.append(f"{name} {digits(low)} to {digits(high)}")
         values = summary[["value"]].set_index([sides, summary.index])
         values.index.names = ["", ""]
         blocks: list[Block] = [Table(values)]
-        ranges = [
-            f"{name} {digits(low)} to {digits(high)}"
-            for name, (_, low, high) in summary.iterrows()
-            if high - low > WIDE * max(abs(low), abs(high))
-        ]
         if ranges:
             words = f"Not unique: starts that agree have {', '.join(ranges)}."
             blocks.append(Note(words, "refuse"))
@@ -237,7 +243,8 @@ class PointFit(Showing, BaseFit):
         )
 
     @property
-    def _known(self) -> tuple[Mapping[str, float], ...]:
+    def _optima(self) -> tuple[Mapping[str, float], ...]:
+        """The parameters, and those of the starts that agree."""
         return (self.parameters, *self.solutions)
 
 
@@ -246,22 +253,29 @@ def shown_points(frame: pd.DataFrame, covariates: Sequence[str]) -> Shown:
 
     `covariates` are those of the law.
     """
-    known = dict.fromkeys((*COVARIATES, *covariates, UNIQUE))
-    names = [c for c in known if c in frame]
-    columns = {
-        c: frame[c] for c in (*names, *["loss"] * ("loss" in frame), "prediction")
-    }
-    if "loss" in frame:
-        columns["error"] = 100 * (frame["prediction"] / frame["loss"] - 1)
-    low, high = (frame[c].map("{:.4f}".format) for c in ("lowest", "highest"))
-    if not frame["unique"].all():
-        columns["range"] = (low + "–" + high).where(~frame["unique"], "")
+    all_covariates = dict.fromkeys((*COVARIATES, *covariates, UNIQUE))
+    names = [name for name in all_covariates if name in frame]
+    measured = "loss" in frame
+    unique = frame["unique"]
+    columns = {name: frame[name] for name in names}
+    if measured:
+        columns["loss"] = frame["loss"]
+    columns["prediction"] = frame["prediction"]
+    if measured:
+        relative = frame["prediction"] / frame["loss"] - 1
+        columns["error"] = 100 * relative
+    if not unique.all():
+        low = frame["lowest"].map("{:.4f}".format)
+        high = frame["highest"].map("{:.4f}".format)
+        ranges = low + "–" + high
+        columns["range"] = ranges.where(~unique, "")
     formats: dict[str, Format] = dict.fromkeys(names, count)
-    formats |= {"loss": ".4f", "prediction": ".4f", "error": "{:+.1f} %".format}
-    blocks: list[Block] = [
-        Table(pd.DataFrame(columns).reset_index(drop=True), "", formats)
-    ]
-    if not frame["unique"].all():
+    formats["loss"] = ".4f"
+    formats["prediction"] = ".4f"
+    formats["error"] = "{:+.1f} %".format
+    shown = pd.DataFrame(columns).reset_index(drop=True)
+    blocks: list[Block] = [Table(shown, "", formats)]
+    if not unique.all():
         spread = 100 * (frame["highest"] / frame["lowest"] - 1)
         words = (
             "Not unique: starts that agree forecast losses that differ by "

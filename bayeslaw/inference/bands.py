@@ -86,7 +86,7 @@ def band_table(
 
 
 def _decimals(frame: pd.DataFrame, levels: Sequence[float]) -> int:
-    """Enough decimals to separate the ends of the narrowest band; others change with the seed."""
+    """Enough decimals to separate the narrowest band; further ones change with the seed."""
     widths = []
     for level in levels:
         low, high = band_columns(level)

@@ -26,7 +26,7 @@ USABLE_SCALE_ERROR = 0.15
 """Limits beyond which forecasts are refused. Between the two a fit says what forecasts may move by.
 
 With 200 independent draws an end of a 90 % band has a standard error of 4.5 % of the band's width,
-with 400 one of 3.2 %; docs/howto/questions.md has what was measured.
+with 400 one of 3.2 %; docs/faq.md has what was measured.
 """
 MEDIAN_ERROR = 0.381
 END_ERROR = 0.642

@@ -47,7 +47,7 @@ class FittedLaw(BaseFit):
         return {"": self}
 
     def by_member(self, draws: Ints | None = None) -> Iterator[tuple[Self, Ints, Ints]]:
-        """Members, with the draws of theirs that some draws of the fit are, and their places."""
+        """Yield each posterior, its draws among those chosen, and where they stand among them."""
         chosen = np.arange(self.count) if draws is None else draws
         # A pool yields one such part for each law, so what takes a fit asks for parts alone.
         yield self, chosen, np.arange(len(chosen))

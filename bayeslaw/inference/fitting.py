@@ -40,6 +40,7 @@ from bayeslaw.model.noise import Huber, Likelihood
 from bayeslaw.model.spec import Spec, make_spec
 from bayeslaw.model.training import Data, for_table, make_data
 from bayeslaw.tables.comparison import check_domain, completed, labels_of
+from bayeslaw.tables.guessing import Losses, table_of
 from bayeslaw.tables.table import LossTable
 
 SHORT_REFIT: FitKeywords = {
@@ -56,7 +57,7 @@ SHORT_REFIT: FitKeywords = {
 @shows_settings()
 def fit(
     law: str | Path | Law,
-    table: LossTable,
+    table: Losses,
     *,
     seed: int = 0,
     **settings: Unpack[FitKeywords],
@@ -67,8 +68,9 @@ def fit(
     ----------
     law : str, path or Law
         Name of a shipped law, such as ``"form3"`` or ``"chinchilla"``, or path of a TOML file.
-    table : LossTable
-        Training rows.
+    table : LossTable, DataFrame or path
+        Training rows. Of a frame or a file with other names, columns, units and annealing are
+        guessed as by `forecast`, and a warning says what was guessed.
     likelihood : {"studentt", "skewed", "normal", "huber"} or Likelihood
         Noise on log loss. ``"skewed"`` is for tables of which some runs are badly tuned: the law
         is that of well-tuned runs.
@@ -80,7 +82,8 @@ def fit(
     delta : float
         Threshold of the ``huber`` likelihood, in log loss.
     seed : int
-        Same seed, same numbers on one machine, not on any.
+        The same seed gives the same numbers on the same machine. Other processors differ in the
+        last digits.
     discrepancy : {"auto", "none", "walk", "curvature", "adaptation", "from_base"}
         How the true loss may deviate from the law. A `Discrepancy` can be given, too.
         ``"auto"`` is walking exponents for laws in N and D alone, ``"from_base"`` for those that
@@ -91,10 +94,10 @@ def fit(
         Random effects on log loss: ``"auto"``, ``"none"``, or levels such as ``"size,base,run"``.
         ``"auto"`` gives one to each `run` and each `base`, where the
         table has these columns and their labels repeat, and with a discrepancy to each model size
-        if most sizes have several rows. Where each run or base has values of its own of covariates
-        that the law reads, such as one run for each size, and from fewer than four sizes, effects
-        are not fitted: forecasts of new runs, bases or sizes draw theirs from the prior. Any other
-        column of labels may be named.
+        if most sizes have several rows. Effects are not fitted where each run or base has values of
+        its own of covariates that the law reads, such as one run for each size, and not for fewer
+        than four sizes. Forecasts of new runs, bases or sizes then draw their effects from the
+        prior. Any other column of labels may be named.
     errors : {"independent", "run", "auto"}
         Whether measured losses deviate from the law independently, or with a correlation within a
         `run` that falls with the distance in log tokens. ``"auto"`` is ``"run"`` where runs have
@@ -136,9 +139,9 @@ def fit(
     Warns
     -----
     TableWarning
-        Before sampling, if rows lie far from a Huber fit of the law, with the query that leaves
-        them out, or if columns seem to be in other units or swapped; and of effects that are named
-        and coincide with a covariate.
+        If something was guessed. Before sampling, if rows lie far from a Huber fit of the law, with
+        the query that leaves them out, or if columns seem to be in other units or swapped; and of
+        effects that are named and coincide with a covariate.
     FitWarning
         If the fit has not converged and a retry would take, or took, too long, or if random effects
         explain what the law should explain.
@@ -154,7 +157,9 @@ def fit(
             f"{law!r} is several laws; their pool is bayeslaw.fit_pool(laws, table)."
         )
     chosen = make_settings(settings, seed)
-    return _examined({"": specify(load_law(law), table, chosen)}, table, chosen)[""]
+    loaded = load_law(law)
+    table = table_of(table)
+    return _examined({"": specify(loaded, table, chosen)}, table, chosen)[""]
 
 
 def fit_map(
@@ -213,7 +218,7 @@ def fit_map(
 @shows_settings("priors")
 def fit_pool(
     laws: str | Sequence[str | Path | Law],
-    table: LossTable,
+    table: Losses,
     *,
     seed: int = 0,
     **settings: Unpack[FitKeywords],
@@ -258,6 +263,7 @@ def fit_pool(
     names = [law.name for law in loaded]
     if len({*names}) < len(names):
         raise LawError(f"pool {name}: a law is in it twice: {', '.join(names)}.")
+    table = table_of(table)
     specs = {law.name: specify(law, table, chosen) for law in loaded}
     return Pool(_examined(specs, table, chosen), name=name)
 

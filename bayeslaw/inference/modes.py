@@ -13,8 +13,9 @@ from bayeslaw.engine.machine import run, value_and_gradient
 from bayeslaw.engine.program import assemble
 from bayeslaw.engine.tape import FUNCTIONS as F
 from bayeslaw.engine.tape import Tape, stack
-from bayeslaw.huber.descent import AGREE, Objective, screened_starts
+from bayeslaw.huber.objective import AGREE, Objective
 from bayeslaw.huber.point_fit import PointFit
+from bayeslaw.huber.starts import screened_starts
 from bayeslaw.inference.points import fit_at
 from bayeslaw.laws.priors import FLOOR, Prior
 from bayeslaw.model.coordinates import FLAT, log_prior_of_floor, on_the_line

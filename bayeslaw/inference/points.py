@@ -10,15 +10,11 @@ from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import FitError, FitWarning, unknown
 from bayeslaw.common.progress import step
 from bayeslaw.design.design import Design
-from bayeslaw.huber.descent import (
-    Bounds,
-    Objective,
-    polish_best,
-    screened_starts,
-    solutions,
-)
+from bayeslaw.huber.descent import polish_best, solutions
 from bayeslaw.huber.doubts import doubt, too_few
+from bayeslaw.huber.objective import Bounds, Objective
 from bayeslaw.huber.point_fit import SAME_FORECAST, PointFit
+from bayeslaw.huber.starts import screened_starts
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.model.training import for_table

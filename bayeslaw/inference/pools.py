@@ -25,6 +25,8 @@ from bayeslaw.laws.law import Law
 from bayeslaw.tables.comparison import labels_of
 from bayeslaw.tables.table import LossTable, Rows
 
+JOINT = "joint"
+"""Setting of posteriors of groups that were fitted together: the same text in all of them."""
 POOLS = {"adaptation": ("form1n", "transfer")}
 """Names of pools and their laws."""
 
@@ -188,7 +190,7 @@ class Pool(Showing, BaseFit):
     def by_member(
         self, draws: Ints | None = None
     ) -> Iterator[tuple[Posterior, Ints, Ints]]:
-        """Members, with the draws of theirs that some draws of the pool are, and their places."""
+        """Yield each member, its draws among those chosen, and where they stand among them."""
         fits, owner, draw = self._layout
         wanted = np.arange(self.count) if draws is None else draws
         for k, fit in enumerate(fits):
@@ -359,16 +361,23 @@ def spread_draws(count: int, most: int) -> Ints:
     return np.linspace(0, count - 1, min(count, most)).round().astype(int)
 
 
+def _sampled(fit: Posterior) -> int | str:
+    """What draws that were sampled together have in common."""
+    joint: str | None = fit.settings.get(JOINT)
+    return id(fit.draws) if joint is None else joint
+
+
 def pair_draws(fits: Sequence[Fit]) -> tuple[list[Ints], str]:
     """The draw of each fit in each pair, and how they were paired.
 
-    Draws of one fit, given more than once, are paired with themselves. Separate fits are
-    independent, so any pairing of their draws is valid; longer posteriors are thinned.
+    Draws of one fit, given more than once, are paired with themselves, and so are those of groups
+    that were fitted together. Separate fits are independent, so any pairing of their draws is
+    valid; longer posteriors are thinned.
     """
     # Fits of the same draws, which a point fit has none of.
-    draws_of = []
+    draws_of: list[tuple[int | str, ...]] = []
     for fit in fits:
-        draws_of.append(tuple(id(member.draws) for member in fit.members.values()))
+        draws_of.append(tuple(map(_sampled, fit.members.values())))
     posteriors = [ids for ids in dict.fromkeys(draws_of) if ids]
     draws = min((fit.count for fit in fits if fit.members), default=1)
     index = []

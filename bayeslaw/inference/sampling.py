@@ -234,9 +234,9 @@ def _checked(
     shape = values["sigma"].shape
     by_draw = ("chain", "draw")
     q: dict[str, Floats] = {n: values[n].reshape(-1, 1) for n in law.coordinates}
-    for walk in law.walks:
-        steps = values[walk.steps]
-        q[walk.steps] = steps.reshape(-1, 1, steps.shape[-1])
+    for deviation in law.scaled:
+        steps = values[deviation.steps]
+        q[deviation.steps] = steps.reshape(-1, 1, steps.shape[-1])
     rows = np.unique(np.linspace(0, len(data) - 1, CHECKED_ROWS).astype(int))
     amounts = law.amounts(q, at)
     loss = data.law.loss(amounts, {name: v[rows] for name, v in data.x.items()}, at)
@@ -244,7 +244,7 @@ def _checked(
         {"log_loss": ((*by_draw, "row"), np.log(loss).reshape(*shape, -1))}
     )
     names = {"sigma", *(f"tau_{level}" for level in data.groups)}
-    names |= {walk.scale for walk in law.walks}
+    names |= {deviation.scale for deviation in law.scaled}
     scales = xr.Dataset({name: (by_draw, values[name]) for name in sorted(names)})
     paper = law.rescale(amounts, at)
     parameters = {

@@ -135,8 +135,88 @@ class Knots:
         return xp.maximum(slope * u - offset, 0.0)
 
 
+class Scaled(Deviation):
+    """Columns times standard normal steps, all times a scale that is a parameter.
+
+    `steps` is the name of the vector of steps, `scale` that of the scale, and `sd` the standard
+    deviation at scale 1. Draws of the steps have the columns as a further axis.
+    """
+
+    steps: str
+    scale: str
+    sd: float
+
+    @abstractmethod
+    def columns(self, x: Values, at: Values, xp: Namespace = np) -> Untyped:
+        """Design matrix of the steps, shape (steps, rows)."""
+
+    def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Untyped:
+        if self.steps not in p:
+            return 0.0
+        steps: Untyped = p[self.steps]
+        columns = self.columns(x, at, xp)
+        if (
+            columns.ndim == 2 and steps.ndim != 2
+        ):  # rows; draws of the steps have an axis for them
+            total = steps @ columns
+            total = total[..., 0, :] if steps.ndim > 1 else total
+        else:
+            near = np.ones(len(columns), bool)
+            if xp is np:  # on the other side of the reference point a knot adds nothing
+                near = columns.reshape(len(columns), -1).any(1)
+            total = sum(steps[..., j] * columns[j] for j in np.flatnonzero(near))
+        return p[self.scale] * self.sd * total
+
+
 @dataclass(frozen=True)
-class Walk(Deviation):
+class Spread(Scaled):
+    """A polynomial whose coefficients each group of rows has of its own, around zero.
+
+    The coefficient of a group is ``scale sd size step``: the standard deviation of the groups'
+    coefficients is learned, up to the `sizes` of the coefficients beside each other. Rows of a
+    group are marked by the covariate `mark`, which is 1 for them and 0 for others.
+    """
+
+    polynomial: Polynomial
+    sizes: tuple[float, ...]  # of the coefficients of the polynomial
+    groups: tuple[str, ...]
+    steps: str
+    scale: str
+    sd: float
+
+    @property
+    def of(self) -> str:  # type: ignore[override]
+        return self.polynomial.of
+
+    @property
+    def covariates_of(self) -> dict[str, tuple[str, ...]]:
+        along = sum(self.polynomial.coefficients.values(), ())
+        return {self.scale: tuple(dict.fromkeys(along))}
+
+    def without(self, held: Collection[str]) -> "Spread | None":
+        polynomial = self.polynomial.without(held)
+        if polynomial is None:
+            return None
+        named = zip(self.polynomial.coefficients, self.sizes, strict=True)
+        sizes = tuple(size for name, size in named if name in polynomial.coefficients)
+        return replace(self, polynomial=polynomial, sizes=sizes)
+
+    def columns(self, x: Values, at: Values, xp: Namespace = np) -> Untyped:
+        columns = []
+        for group in self.groups:
+            for name, size in zip(self.polynomial.parameters, self.sizes, strict=True):
+                column = self.polynomial.column(name, x, at, xp)
+                columns.append(size * column * x[mark(group)])
+        return xp.stack(columns)
+
+
+def mark(group: str) -> str:
+    """Name of the covariate that is 1 for rows of a group, and 0 for others."""
+    return f"is {group}"
+
+
+@dataclass(frozen=True)
+class Walk(Scaled):
     """Change of an exponent along a covariate: an integrated random walk.
 
     The exponent's slope in log x changes at knots u_j, by steps that are standard normal times a
@@ -166,23 +246,6 @@ class Walk(Deviation):
         return (
             None if {column_of(self.along), column_of(self.times)} & {*held} else self
         )
-
-    def value(self, p: Values, x: Values, at: Values, xp: Namespace) -> Untyped:
-        if self.steps not in p:
-            return 0.0
-        steps: Untyped = p[self.steps]
-        columns = self.columns(x, at, xp)
-        if (
-            columns.ndim == 2 and steps.ndim != 2
-        ):  # rows; draws of the steps have an axis for them
-            total = steps @ columns
-            total = total[..., 0, :] if steps.ndim > 1 else total
-        else:
-            near = np.ones(len(columns), bool)
-            if xp is np:  # on the other side of the reference point a knot adds nothing
-                near = columns.reshape(len(columns), -1).any(1)
-            total = sum(steps[..., j] * columns[j] for j in np.flatnonzero(near))
-        return p[self.scale] * self.sd * total
 
     def reach(self, x: Values, at: Values) -> Knots:
         """Knots that cover the rows: those of the walk, and further ones of the same spacing.

@@ -106,10 +106,7 @@ class _Acting:
 
 
 def with_terms(law: Law, terms: Sequence[Term], same: Collection[str]) -> Law:
-    """The law with some of its terms, for rows that are the `same` in some columns.
-
-    Its steps are those of such rows.
-    """
+    """The law with some of its terms, for rows in which the columns `same` are constant."""
     names = [term.coefficient for term in terms]
     steps = [step.varying(same, names) for step in law.steps]
     fewer = replace(law, terms=tuple(terms), steps=tuple(s for s in steps if s))

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from bayeslaw.common.arrays import Array, Floats, Namespace, Untyped
-from bayeslaw.laws.deviations import WHOLE, Deviation, Walk
+from bayeslaw.laws.deviations import WHOLE, Deviation, Scaled, Walk
 from bayeslaw.laws.parameters import Parameter, table_of
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.shares import covariates_of_replay
@@ -170,12 +170,13 @@ class Law:
 
     @cached_property
     def walks(self) -> tuple[Walk, ...]:
-        """Random walks among the deviations.
-
-        The steps of each are a vector parameter of the law, named `Walk.steps`. A walk whose steps
-        are not given is zero.
-        """
+        """Random walks among the deviations; one whose steps are not given is zero."""
         return tuple(walk for walk in self.deviations if isinstance(walk, Walk))
+
+    @cached_property
+    def scaled(self) -> tuple[Scaled, ...]:
+        """Deviations whose steps are a vector parameter of the law, random walks among them."""
+        return tuple(each for each in self.deviations if isinstance(each, Scaled))
 
     @property
     def without_discrepancy(self) -> "Law":
@@ -360,7 +361,7 @@ class Law:
     ) -> dict[str, A]:
         """Floor and terms at the reference point `at` in nats, and the paper's exponents."""
         p: dict[str, A] = {
-            walk.steps: q[walk.steps] for walk in self.walks if walk.steps in q
+            each.steps: q[each.steps] for each in self.scaled if each.steps in q
         }
         for term in self.terms:
             p |= term.from_local(q, at, xp)
@@ -427,7 +428,7 @@ def _ratios(
 
 def logs_of(law: Law, columns: Columns) -> dict[str, Floats]:
     """The covariates that are functions of single columns, without those of the law's steps."""
-    x: dict[str, Floats] = {}
+    x = {}
     if "tokens" in columns:  # which a ladder in FLOPs lacks
         x["tokens"] = np.log(columns["tokens"] / law.token_unit)
     for name, row in (TABLE | law.declared).items():
@@ -435,10 +436,8 @@ def logs_of(law: Law, columns: Columns) -> dict[str, Floats]:
             continue
         if name == "replay":
             x |= shares(law, columns[name])
-        elif row.logged:
-            x[name] = np.log(columns[name])
         else:
-            x[name] = columns[name]
+            x[name] = np.log(columns[name]) if row.logged else columns[name]
     return x
 
 

@@ -62,7 +62,10 @@ class Step(ABC):
     def varying(
         self, same: Collection[str], coefficients: Collection[str]
     ) -> Self | None:
-        """The step of rows that are the `same` in some columns, in a law of some terms."""
+        """The step for rows in which the columns `same` are constant; None if nothing is left.
+
+        `coefficients` are those of the terms that the law has for such rows.
+        """
         return self
 
     def of_role(self, role: str) -> Self:

@@ -24,7 +24,7 @@ from bayeslaw.engine.whitening import (
     innovation_scale,
     whitened,
 )
-from bayeslaw.laws.deviations import WHOLE, Linear, Walk
+from bayeslaw.laws.deviations import WHOLE, Linear, Scaled
 from bayeslaw.laws.symbols import Values
 from bayeslaw.model.coordinates import normal_coefficients, parameters, start
 from bayeslaw.model.noise import LENGTH, decay
@@ -337,7 +337,7 @@ class _Builder:
         seen = law.of_deviations(x, F)
         for deviation in law.deviations:
             share: Untyped = 1.0 if deviation.of == WHOLE else shares[deviation.of]
-            if isinstance(deviation, Walk):
+            if isinstance(deviation, Scaled):
                 columns = deviation.sd * np.asarray(deviation.columns(typical, at))
                 weights = [Weight(deviation.steps, vector=True)] * len(columns)
                 self.add(columns, share, q[deviation.scale], weights)

@@ -12,6 +12,7 @@ from itertools import combinations_with_replacement
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.defaults import AUTO
@@ -57,6 +58,10 @@ class Discrepancy(ABC):
     @abstractmethod
     def apply(self, law: Law) -> Law:
         """The law with the discrepancy's parameters, their priors and bounds."""
+
+    def marks(self, frame: pd.DataFrame) -> dict[str, Floats]:
+        """Covariates of training rows beside those of the law, each of shape (rows,)."""
+        return {}
 
     def extend(
         self, law: Law, q: Mapping[str, Floats], at: Values, x: Values, seed: int
@@ -196,15 +201,12 @@ class Curvature(Discrepancy):
 
 CURVATURE = Prior("Normal", mu=0, sigma=0.1)
 """Prior of the cross curvature of walking exponents, per squared e-fold."""
-# A median of .3 had .79 times the CRPS on Delphi, 1.01 over five other sources
-# (docs/results.md).
+# A median of .3: .79 times the CRPS on Delphi, 1.01 on five others (docs/development-notes.md).
 WALK_SCALE = Prior("LogNormal", median=0.7, sigma=0.8)
 """Prior of the scale that all walks of a law with walking exponents have in common."""
 # A sigma of 1 had .82 times the CRPS on Delphi, but 1.24 on Gadre and 1.33 on OLMo.
 COUPLING_PRIOR = Prior("LogNormal", median=1, sigma=0.5)
 """Prior of kappa."""
-
-
 # Along a ladder C grows as N^2: an exponent of C is half that of N, an e-fold of C half one of N.
 COMPUTE = 0.5**1.5
 """Standard deviation of a change of an exponent over an e-fold of compute, over that along N."""
@@ -220,7 +222,7 @@ class WalkingExponents(Discrepancy):
     """
 
     # Standard deviation of an exponent's change over an e-fold at scale 1, along the term's own
-    # covariate and along the other; least distance of the knots, in e-folds.
+    # covariate and the other; least distance of the knots, in e-folds.
     spread: float = 0.1
     crossed: float = 0.05
     spacing: float = 0.7
@@ -383,13 +385,13 @@ class FromBase(Adaptation):
     with it. As the law knows that step, they are half as large, and the walk along D/N is twice.
     """
 
-    # Least CRPS on any three of tinycpt's and tinycode's four tables: docs/transfer.md.
+    # Least CRPS on any three of tinycpt's and tinycode's four tables: docs/adaptation.md.
     share: float = 0.02
     walk: float = 0.2
     bend: float = 0.0075
     rest: float = 0.0025
     # What fits the rows a little better than the law often extrapolates worse: of 1/3, 2/5, 1/2
-    # and 3/5, it has the least CRPS on any two of three sweeps (docs/transfer.md).
+    # and 3/5, it has the least CRPS on any two of three sweeps (docs/adaptation.md).
     exact: float = field(default=1 / 3, kw_only=True)
     kind: ClassVar[str] = "from_base"
     words: ClassVar[str] = "polynomial of the core, walks along D/N and replay"

@@ -21,6 +21,7 @@ from bayeslaw.model.discrepancy import (
     make_discrepancy,
 )
 from bayeslaw.model.effects import DIMENSIONS, level
+from bayeslaw.model.groups import OfGroup
 from bayeslaw.model.noise import (
     LENGTH,
     LENGTH_PRIOR,
@@ -28,6 +29,9 @@ from bayeslaw.model.noise import (
     Likelihood,
     make_likelihood,
 )
+
+STORED = DISCREPANCIES | {OfGroup.kind: OfGroup}
+"""Discrepancies that files name by their kind."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class Spec:
             "law": stored_law(self.law),
             "priors": {name: str(prior) for name, prior in sorted(self.priors.items())},
             "likelihood": stated(Likelihood, LIKELIHOODS, self.likelihood),
-            "discrepancy": stated(Discrepancy, DISCREPANCIES, self.discrepancy),
+            "discrepancy": stated(Discrepancy, STORED, self.discrepancy),
             "effects": list(self.effects),
             "drawn": list(self.drawn),
             "new_sizes": self.new_sizes,
@@ -96,7 +100,7 @@ class Spec:
 
 def spec_of(arguments: Document) -> Spec:
     """The spec with these `Spec.arguments`."""
-    discrepancy = made(Discrepancy, DISCREPANCIES, arguments["discrepancy"])
+    discrepancy = made(Discrepancy, STORED, arguments["discrepancy"])
     return Spec(
         law=discrepancy.apply(restored_law(arguments["law"])),
         priors=parse_priors(arguments["priors"]),

@@ -97,7 +97,7 @@ def make_data(
     return Data(
         spec=spec,
         law=design.law_with_knots,
-        x=design.x,
+        x=design.x | spec.discrepancy.marks(table.frame),
         at=design.at,
         observed=np.log(table.loss),
         groups=groups,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,37 +13,19 @@ from bayeslaw.common.errors import LawError, TableError
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.progress import step
 from bayeslaw.inference.pools import Fit
-from bayeslaw.planning.chance_constraint import (
-    Limit,
-    Place,
-    Problem,
-    lattice_of,
-    searched_budgets,
-)
-from bayeslaw.planning.planned_run import (
-    Baseline,
-    Farness,
-    PlannedRun,
-    are_measured,
-    baseline_of,
-    check_fits,
-    check_limits,
-    common_ranges,
-    domains_of,
-    farness,
-    judged,
-    run_of,
-    spread,
-)
-from bayeslaw.planning.result import (
-    BEYOND,
-    FEASIBLE,
-    INFEASIBLE,
-    Choice,
-    Plan,
-    choice_at,
-    replay_ratios,
-)
+from bayeslaw.planning.arguments import are_measured, check_fits, check_limits
+from bayeslaw.planning.baseline import Baseline, baseline_of
+from bayeslaw.planning.chance_constraint import Candidate, Problem
+from bayeslaw.planning.choices import INFEASIBLE, Choice, choice_at, replay_ratios
+from bayeslaw.planning.domains import domains_of, spread
+from bayeslaw.planning.evidence import Farness, common_ranges, farness, verdict_on_run
+from bayeslaw.planning.lattice import lattice_of, searched_budgets
+from bayeslaw.planning.likeliest import binding, likeliest
+from bayeslaw.planning.limits import Limit
+from bayeslaw.planning.monte_carlo import monte_carlo
+from bayeslaw.planning.planned_run import PlannedRun, run_of
+from bayeslaw.planning.result import BEYOND, FEASIBLE, Plan
+from bayeslaw.planning.smallest import smallest
 from bayeslaw.tables.covariates import FLOPS
 from bayeslaw.tables.table import is_synthetic
 from bayeslaw.tables.verdict import TOO_FAR
@@ -51,8 +33,6 @@ from bayeslaw.tables.verdict import TOO_FAR
 RATIOS = 34
 LEAST_RATIO = 0.005
 """Replay ratios of the lattice of a plan; the least of them, and of 1 less the greatest."""
-NORMAL_95 = 1.6449
-"""Standard deviations from the median of a normal to its quantile at 95 %."""
 
 
 @step("planning")
@@ -173,76 +153,100 @@ def plan(
     measured = are_measured(losses)
     run, base_words = run_of(both, params, ptpp, base, unique_tokens, seed)
     check_fits(target, source, ratios, repeated=unique_tokens is not None)
-    unconverged = tuple(failure for fit in both for failure in fit.require_converged())
+    unconverged: list[str] = []
+    for fit in both:
+        unconverged += fit.require_converged()
 
     domains, pairing = domains_of(both, run)
     start = baseline_of(baseline, domains[1])
     # A limit that is not given always holds.
-    most, rise = (
-        math.inf if limit is None else float(limit) for limit in limits.values()
-    )
+    most_loss = math.inf if max_loss is None else float(max_loss)
+    most_rise = math.inf if max_forgetting is None else float(max_forgetting)
     fixed = None if atpp is None else math.log(atpp)
     budgets = searched_budgets(both, run.params) if fixed is None else np.array([fixed])
     everywhere = Problem(
-        (Limit(domains[0], most), Limit(domains[1], rise, start.loss, relative)),
+        (
+            Limit(domains[0], most_loss),
+            Limit(domains[1], most_rise, start.loss, relative),
+        ),
         lattice_of(domains, budgets, ratios),
         confidence,
         measured=measured,
         fixed=fixed,
     )
-    far = _reach(fits, run)
-    problem, place, others = _answer(everywhere, replace(everywhere, far=far))
-    best, cheaper, likeliest = map(others.get, ("best", "cheaper", "likeliest"))
-    shown = best or choice_at(problem, place)
-    chosen = run.at(shown.tokens, shown.replay)
-    verdict, outside = judged(fits, chosen, refuse=best is None)
+    far = _far_or_refused(fits, run)
+    answer = _answer(everywhere, far)
+    problem = answer.problem
+    best = answer.best
+    shown = best or choice_at(problem, answer.candidate)
+    verdict, outside = verdict_on_run(
+        fits, run.at(shown.tokens, shown.replay), refuse=best is None
+    )
     if verdict.level == "refuse":
-        raise _no_evidence(losses, shown, likeliest, verdict.words)
-    status = FEASIBLE if verdict.level == "ok" else BEYOND
+        raise _no_evidence(losses, shown, answer.likeliest, verdict.words)
     evidence = verdict.evidence
-    # The plan lies within the evidence, so the words are of the cheaper one, which does not.
-    if cheaper is not None:
-        evidence = judged(fits, run.at(cheaper.tokens, cheaper.replay))[0].evidence
-    error, held_out = monte_carlo(problem, None if best else place)
-    asked = {
-        name: getattr(run, name) for name in ("params", "ptpp", "base", "unique_tokens")
-    }
-    asked |= limits | {"baseline": start.stated, "relative": relative}
-    named = dict(zip(fits, domains, strict=True))
+    if answer.cheaper is not None:
+        # The plan lies within the evidence, so the words are of the cheaper one, which does not.
+        cheaper_run = run.at(answer.cheaper.tokens, answer.cheaper.replay)
+        evidence = verdict_on_run(fits, cheaper_run)[0].evidence
+    if best is None:
+        status = FEASIBLE if verdict.level == "ok" else BEYOND
+        found = shown
+        binds = ""
+        error, held_out = monte_carlo(problem, answer.candidate)
+    else:
+        status = "infeasible"
+        found = INFEASIBLE
+        binds = binding(problem)
+        error, held_out = monte_carlo(problem, None)
     parts = pd.DataFrame()
-    if place is not None:
+    if answer.candidate is not None:
+        named = dict(zip(fits, domains, strict=True))
         parts = spread(named, shown.tokens, shown.replay, measured=measured)
     other_problem = replace(everywhere, measured=not measured)
-    other_plan = INFEASIBLE if best else shown
-    other_status = "infeasible" if best else status
+    other_plan = found
+    other_status = status
     # The two kinds of losses of point fits are equal, and so are their plans.
     if everywhere.noisy:
         other_plan, other_status = _plan_of(other_problem, far, fits)
+    if replay is None:
+        outside += _at_end(ratios, shown.replay)
+    arguments = {
+        "params": run.params,
+        "ptpp": run.ptpp,
+        "base": run.base,
+        "unique_tokens": run.unique_tokens,
+        **limits,
+        "baseline": start.argument,
+        "relative": relative,
+    }
+    if atpp is not None:
+        arguments["atpp"] = atpp
     return Plan(
-        **vars(INFEASIBLE if best else shown),
-        status="infeasible" if best else status,
+        **vars(found),
+        status=status,
         evidence=evidence,
-        cheaper=cheaper,
-        likeliest=likeliest,
+        cheaper=answer.cheaper,
+        likeliest=answer.likeliest,
         best=best,
         confidence=confidence,
         draws=problem.draws,
         pairing=pairing,
         losses=losses,
-        other=choice_at(other_problem, place, shown.tokens),
+        other=choice_at(other_problem, answer.candidate, shown.tokens),
         other_plan=other_plan,
         other_status=other_status,
         spread=parts,
         base=base_words,
         baseline=start.words,
-        limits=asked | ({} if atpp is None else {"atpp": atpp}),
-        binds=problem.binding() if best else "",
+        limits=arguments,
+        binds=binds,
         deterministic=_deterministic(problem),
         held_out=held_out,
         error=error,
-        outside=outside + (_at_end(ratios, shown.replay) if replay is None else ()),
+        outside=outside,
         data=common_ranges(both),
-        unconverged=unconverged,
+        unconverged=tuple(unconverged),
         synthetic=any(is_synthetic(fit.table) for fit in both),
         seed=seed,
         problem=problem,
@@ -253,8 +257,12 @@ def plan(
 def fitted_ratios(fits: Collection[Fit]) -> Floats:
     """Replay ratios that all fits have rows of; from 0 to 1 without tables that have several."""
     low, high = common_ranges(fits).get("replay", (0.0, 1.0))
-    low, high = (low, high) if low < high else (0.0, 1.0)
-    return np.linspace(max(low, LEAST_RATIO), min(high, 1 - LEAST_RATIO), RATIOS)
+    if not low < high:
+        low = 0.0
+        high = 1.0
+    least = max(low, LEAST_RATIO)
+    most = min(high, 1 - LEAST_RATIO)
+    return np.linspace(least, most, RATIOS)
 
 
 def _at_end(ratios: Floats, ratio: float) -> tuple[str, ...]:
@@ -266,32 +274,48 @@ def _at_end(ratios: Floats, ratio: float) -> tuple[str, ...]:
     return ()
 
 
-def _answer(
-    everywhere: Problem, within: Problem
-) -> tuple[Problem, Place | None, dict[str, Choice]]:
-    """The plan within the evidence if there is one, and what else there is to know.
+class _Answer(NamedTuple):
+    """The problem that is answered, its candidate, and the choices that a plan has beside it.
 
-    Returns the problem that is answered, the place of its plan, or without one of the likeliest
-    choice, and those of the choices `best`, `cheaper` and `likeliest` that a plan has.
+    Of a problem without a plan, the candidate is that of `best`, if any draw meets the limits.
     """
-    anywhere = everywhere.smallest(exact=True)
-    if within.far is None or within.far.least > 0:
-        # No run at all is within the evidence: the smallest budget is all there is to show.
-        within = everywhere
-    if anywhere is not None and (within.far is None or within.far(anywhere[:2]) <= 0):
-        return within, anywhere, {}
-    nearest = within.smallest(exact=True)
+
+    problem: Problem
+    candidate: Candidate | None
+    best: Choice | None = None
+    cheaper: Choice | None = None
+    likeliest: Choice | None = None
+
+
+def _answer(everywhere: Problem, far: Farness | None) -> _Answer:
+    """The plan within the evidence if there is one, and what else there is to know."""
+    anywhere = smallest(everywhere, exact=True)
+    # Where no run at all is within the evidence, the smallest budget is all there is to show.
+    none_within = far is None or far.least > 0
+    within = everywhere if none_within else replace(everywhere, far=far)
+    if anywhere is not None and _is_within(within, anywhere):
+        return _Answer(within, anywhere)
+    nearest = smallest(within, exact=True)
     if nearest is not None:
-        less = anywhere is not None and anywhere.budget < nearest.budget
-        return within, nearest, {"cheaper": choice_at(within, anywhere)} if less else {}
-    likeliest = within.likeliest()
-    place = likeliest if likeliest.held else None
-    choice = (
-        replace(INFEASIBLE, p_both=0.0) if place is None else choice_at(within, place)
-    )
+        cheaper = None
+        if anywhere is not None and anywhere.budget < nearest.budget:
+            cheaper = choice_at(within, anywhere)
+        return _Answer(within, nearest, cheaper=cheaper)
+    best = likeliest(within)
+    candidate = best if best.meeting else None
+    choice = replace(INFEASIBLE, p_both=0.0)
+    if candidate is not None:
+        choice = choice_at(within, candidate)
     if anywhere is not None:
-        return everywhere, anywhere, {"likeliest": choice}
-    return within, place, {"best": choice}
+        return _Answer(everywhere, anywhere, likeliest=choice)
+    return _Answer(within, candidate, best=choice)
+
+
+def _is_within(problem: Problem, candidate: Candidate) -> bool:
+    """Whether a candidate lies within the evidence of a problem."""
+    if problem.far is None:
+        return True
+    return bool(problem.far((candidate.budget, candidate.ratio)) <= 0)
 
 
 def _plan_of(
@@ -301,12 +325,13 @@ def _plan_of(
 
     A plan that would be refused counts as infeasible.
     """
-    problem, place, others = _answer(everywhere, replace(everywhere, far=far))
-    if "best" in others:
+    answer = _answer(everywhere, far)
+    if answer.best is not None:
         return INFEASIBLE, "infeasible"
-    found = choice_at(problem, place)
-    run = problem.limits[0].domain.run
-    verdict, _ = judged(fits, run.at(found.tokens, found.replay), refuse=True)
+    found = choice_at(answer.problem, answer.candidate)
+    run = everywhere.limits[0].domain.run
+    row = run.at(found.tokens, found.replay)
+    verdict, _ = verdict_on_run(fits, row, refuse=True)
     if verdict.level == "refuse":
         return INFEASIBLE, "infeasible"
     return found, FEASIBLE if verdict.level == "ok" else BEYOND
@@ -319,84 +344,44 @@ def _deterministic(problem: Problem) -> Choice:
     """
     limits = []
     for limit in problem.limits:
-        start = None if limit.baseline is None else float(np.median(limit.baseline))
-        limits.append(replace(limit, baseline=start))
-    half = replace(problem, confidence=0.5, measured=False, jointly=False)
-    medians = replace(half, limits=tuple(limits), far=None)
-    return choice_at(problem, medians.smallest())
-
-
-def monte_carlo(problem: Problem, place: Place | None) -> tuple[dict[str, Any], float]:
-    """`Plan.error`, from plans of neighbouring ranks [1]_, and `Plan.held_out`.
-
-    A plan is an order statistic of the budgets that draws need. Among other draws its rank is
-    binomial, of as many trials as the draws are worth in independent ones. So the plans at
-    quantiles of that rank are the ends of its interval.
-
-    References
-    ----------
-    .. [1] W. J. Conover (1999). Practical Nonparametric Statistics, section 3.2. Wiley.
-    """
-    # Imported here, so that the command line starts fast.
-    from arviz_stats.base import array_stats
-    from scipy.stats import binom
-
-    draws = problem.draws
-    share = problem.rank() / problem.draws
-    # Of point fits alone there are no other draws to vary with.
-    if draws == 1 or place is None:
-        return {}, math.nan
-    # What counts is whether the limits hold: parameters may mix more slowly, or noise dominate.
-    holds = np.logical_and.reduce(
-        problem.holds(problem.losses(place.budget, place.ratio))
+        if limit.baseline is not None:
+            limit = replace(limit, baseline=float(np.median(limit.baseline)))
+        limits.append(limit)
+    medians = replace(
+        problem,
+        limits=tuple(limits),
+        confidence=0.5,
+        measured=False,
+        jointly=False,
+        far=None,
     )
-    ess = array_stats.ess(holds.astype(float), method="mean")
-    # NaN: few draws.
-    trials = round(float(np.clip(ess, 1, draws))) if np.isfinite(ess) else draws
-    quantiles = np.array(binom.ppf((0.05, 0.95), trials, share)) / trials
-    low, high = (problem.smallest(float(quantile)) or NOWHERE for quantile in quantiles)
-    atpp = math.exp(place.budget)
-    ratio = place.ratio
-    least = min(math.exp(low.budget), atpp)
-    most = math.exp(high.budget)
-    if high is NOWHERE:  # other draws may have no plan
-        likeliest = max(problem.likeliest().held / draws, share)
-        infeasible = float(binom.cdf(math.ceil(trials * share) - 1, trials, likeliest))
-        width = (atpp - least) / NORMAL_95
-        moved = abs(ratio - low.ratio) / NORMAL_95
-    else:
-        # The ends are the quantiles at 5 and 95 %, twice NORMAL_95 standard deviations apart.
-        infeasible = 0.0
-        width = (most - least) / NORMAL_95 / 2
-        moved = abs(high.ratio - low.ratio) / NORMAL_95 / 2
-    error = {"atpp": width, "replay": moved, "atpp_90": (least, most)}
-    return error | {"infeasible": infeasible, "ess": trials}, problem.held_out()
+    return choice_at(problem, smallest(medians))
 
 
-NOWHERE = Place(math.inf, math.nan, 0)
-"""The place of no plan."""
-
-
-def _reach(fits: Mapping[str, Fit], run: PlannedRun) -> Farness | None:
+def _far_or_refused(fits: Mapping[str, Fit], run: PlannedRun) -> Farness | None:
     """`farness`; `TableError` for a run too far in params or PTPP, wherever the plan may lie."""
     far = farness(fits, run)
     # The values are distances over the measured one, less 1: any plan would be refused.
-    if far is not None and far.least >= TOO_FAR - 1:
-        fitted = next(fit.table.frame for fit in fits.values() if fit.table is not None)
-        # In the middle of the rows in tokens and replay, so that only size and stage are too far.
-        typical = {c: fitted[c].median() for c in ("tokens", "replay") if c in fitted}
-        judged(fits, run.row.assign(**typical), refuse=True)[0].require("plan")
+    if far is None or far.least < TOO_FAR - 1:
+        return far
+    tables = [fit.table for fit in fits.values() if fit.table is not None]
+    rows = tables[0].frame
+    # In the middle of the rows in tokens and replay, so that only size and stage are too far.
+    typical = {}
+    for name in ("tokens", "replay"):
+        if name in rows:
+            typical[name] = rows[name].median()
+    row = run.row.assign(**typical)
+    verdict_on_run(fits, row, refuse=True)[0].require("plan")
     return far
 
 
 def _no_evidence(
     losses: str, chosen: Choice, near: Choice | None, evidence: str
 ) -> TableError:
-    within = (
-        f"P(both) of {losses} losses is at most {near.p_both:.3f}"
-        if near
-        else "there is no run"
-    )
+    within = "there is no run"
+    if near is not None:
+        within = f"P(both) of {losses} losses is at most {near.p_both:.3f}"
     return TableError(
         f"no plan within the evidence: {within} there. Beyond it, at {digits(chosen.atpp)} "
         f"ATPP and {100 * chosen.replay:.1f} % replay: {evidence}"

@@ -1,199 +1,37 @@
-"""Choices of a budget and a replay ratio, and plans, with methods for other limits and caps."""
+"""Plans: the numbers of `plan_numbers`, in words and tables."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from bayeslaw.common.arrays import Floats
-from bayeslaw.common.errors import BayeslawError
-from bayeslaw.common.formatting import certain, count, digits, jsonable
-from bayeslaw.common.shown import SYNTHETIC, Block, Format, Note, Showing, Shown, Table
+from bayeslaw.common.formatting import certain, count, digits
+from bayeslaw.common.shown import SYNTHETIC, Block, Note, Shown, Table
 from bayeslaw.inference.variance import shares_blocks
-from bayeslaw.laws.steps import epochs
-from bayeslaw.planning.chance_constraint import NAMES, Place, Problem
-from bayeslaw.planning.planned_run import PlannedRun, check_confidence
+from bayeslaw.planning.choices import (
+    HEADS,
+    Choice,
+    budget_table,
+    budget_text,
+    certain_budget,
+    choice_table,
+)
+from bayeslaw.planning.plan_numbers import PlanNumbers
 
-LARGE_ERROR = 0.03
-"""Monte Carlo error, as a fraction of the budget, from which the first line states it."""
 FEASIBLE = "feasible"
 BEYOND = "feasible, beyond the evidence"
 """Values of `Plan.status`, beside "infeasible"."""
-SHOWN = {"atpp": "ATPP", "replay": "replay", "tokens": "tokens", "flops": "FLOPs"}
-SHOWN |= {"p_target": "P(target)", "p_forgetting": "P(forgetting)", "p_both": "P(both)"}
-SHOWN |= {"held": "P(both) of this plan"}
 MEANINGS = {
     "latent": "those of the law, without the noise of one run and the effects of base and run",
     "predictive": "those that one new run will measure",
 }
 """What the losses of each kind are."""
-"""Heads of the columns of a choice."""
-
-
-def replay_ratios(replay: float | Sequence[float] | Floats) -> Floats:
-    ratios = np.unique(np.asarray(replay, float))
-    if not len(ratios) or not ((ratios >= 0) & (ratios <= 1)).all():
-        raise BayeslawError(
-            "replay ratios lie in [0, 1]; give at least one, as fractions."
-        )
-    return ratios
+BUDGET_COLUMNS = ["atpp", "replay", "tokens", "flops"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice(Showing):
-    """A budget and replay ratio, with the probabilities that they meet the limits.
-
-    Probabilities and expectations are over the posterior draws.
-
-    Parameters
-    ----------
-    atpp, tokens, flops : float
-        Adaptation tokens per parameter D/N, tokens D, and 6 N D; infinite if no budget is feasible.
-    replay : float
-        Replay ratio.
-    p_target, p_forgetting, p_both : float
-        Probability that the limit of the target loss holds, that of forgetting, and both.
-    loss : float
-        Expected target loss, nats per token.
-    forgetting : float
-        Expected rise of the source loss over its baseline: a fraction of the baseline or nats per
-        token, as its limit is.
-
-    Examples
-    --------
-    >>> choice = Choice(atpp=20.0, tokens=2e10, flops=1.2e20, replay=0.3,
-    ...                 p_target=0.95, p_forgetting=0.96, p_both=0.92)
-    >>> round(choice.p_failure, 2)
-    0.08
-    """
-
-    atpp: float
-    replay: float
-    tokens: float
-    flops: float
-    p_target: float
-    p_forgetting: float
-    p_both: float
-    loss: float = math.nan
-    forgetting: float = math.nan
-
-    @property
-    def p_failure(self) -> float:
-        """Probability that at least one limit does not hold."""
-        return 1 - self.p_both
-
-    def shown(self) -> Shown:
-        """The budget, and the probabilities that it meets the limits."""
-        return Shown("Choice", [choice_table({"choice": self})], fields(self))
-
-
-def choice_table(choices: Mapping[str, Choice | None], title: str = "") -> Table:
-    """A row for each choice that is not None: its budget, and the probabilities of the limits."""
-    named = {name: choice for name, choice in choices.items() if choice is not None}
-    columns = {n: [getattr(c, n) for c in named.values()] for n in SHOWN if n != "held"}
-    return budget_table(pd.DataFrame(columns, list(named)), title)
-
-
-def budget_table(frame: pd.DataFrame, title: str = "") -> Table:
-    """A table of budgets, with those of their columns that are in `SHOWN`."""
-    feasible = frame["atpp"].map(math.isfinite)
-    cells = {
-        "atpp": digits,
-        "replay": "{:.1f} %".format,
-        "tokens": count,
-        "flops": "{:.3g}".format,
-    }
-    texts = frame[[name for name in SHOWN if name in frame]].astype(object)
-    for name, form in cells.items():
-        values = 100 * frame[name] if name == "replay" else frame[name]
-        texts[name] = [
-            form(v) if ok else "" for v, ok in zip(values, feasible, strict=True)
-        ]
-    texts.loc[~feasible, "atpp"] = "infeasible"
-    formats: dict[str, Format] = {
-        head: ".3f" for head in SHOWN.values() if head.startswith("P(")
-    }
-    return Table(texts.rename(columns=SHOWN), title, formats, ("tokens",))
-
-
-_NONE: dict[str, Any] = dict.fromkeys(
-    ("replay", "p_target", "p_forgetting", "p_both"), math.nan
-)
-INFEASIBLE = Choice(atpp=math.inf, tokens=math.inf, flops=math.inf, **_NONE)
-"""The choice where no budget is feasible."""
-
-
-def choice_at(problem: Problem, place: Place | None, most: float = math.inf) -> Choice:
-    """The choice of a budget and a replay ratio; `INFEASIBLE` without one.
-
-    Tokens are rounded up to whole ones, and are at most `most`.
-    """
-    if place is None:
-        return INFEASIBLE
-    params = problem.params
-    # Rounding in the exponential could give a token less, at which a limit just fails.
-    tokens = min(float(math.ceil(params * math.exp(place.budget) * (1 + 1e-12))), most)
-    # The probabilities are those of the whole tokens that are shown.
-    losses = [
-        rows[0] for rows in problem.losses(math.log(tokens / params), place.ratio)
-    ]
-    target, source = problem.holds(losses)
-    pairs = zip(problem.limits, losses, strict=True)
-    loss, rise = (
-        float(limit.values(x, measured=problem.measured).mean()) for limit, x in pairs
-    )
-    return Choice(
-        atpp=tokens / params,
-        replay=place.ratio,
-        tokens=tokens,
-        flops=6 * params * tokens,
-        p_target=float(target.mean()),
-        p_forgetting=float(source.mean()),
-        p_both=float((target & source).mean()),
-        loss=loss,
-        forgetting=rise,
-    )
-
-
-def stated_budget(choice: Choice, error: Mapping[str, Any]) -> tuple[float, float]:
-    """ATPP and replay ratio of a plan, with the digits that plans of other draws have, too.
-
-    `error` is that of `Plan.error`; without one, the numbers stay as they are.
-    """
-    atpp = choice.atpp
-    replay = choice.replay
-    if not error:
-        return atpp, replay
-    sd = error["atpp"]
-    # The budget is flat along the ratio. Unless that is given or lies at an end, plans of
-    # neighbouring ranks may have the same one by chance: of other fits to the rows of
-    # `plan_example`, at 3 % of forgetting, it varies by 3 %, and the budget by 2 %.
-    least = 2 * replay * sd / atpp if error["replay"] > 1e-4 else 0.0
-    return certain(atpp, sd), certain(replay, max(error["replay"], least))
-
-
-def budget_text(choice: Choice, error: Mapping[str, Any]) -> str:
-    """The `stated_budget` in words, with its Monte Carlo error if that is large."""
-    atpp, replay = stated_budget(choice, error)
-    about = ""
-    stated_error = ""
-    if error:
-        about = "about "
-        sd = error["atpp"]
-        if sd > LARGE_ERROR * atpp:
-            stated_error = f" (Monte Carlo error {certain(sd, sd):.3g})"
-    return f"{about}{atpp:.3g} ATPP{stated_error} at {100 * replay:.3g} % replay"
-
-
-def fields(choice: Choice) -> dict[str, Any]:
-    return vars(choice) | {"p_failure": choice.p_failure}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan(Choice):
+class Plan(PlanNumbers):
     """The smallest budget that meets all limits with the stated probability, or why there is none.
 
     Parameters
@@ -252,295 +90,6 @@ class Plan(Choice):
         The limits and the lattice of losses, and the run for which they are; see `lattice`.
     """
 
-    status: str
-    evidence: str = ""
-    cheaper: Choice | None = None
-    likeliest: Choice | None = None
-    confidence: float
-    draws: int
-    pairing: str
-    losses: str
-    other: Choice
-    other_plan: Choice
-    other_status: str
-    spread: pd.DataFrame = field(repr=False)
-    base: str
-    baseline: str
-    limits: Mapping[str, Any]
-    binds: str
-    best: Choice | None = None
-    deterministic: Choice
-    held_out: float
-    error: Mapping[str, Any]
-    outside: tuple[str, ...]
-    data: Mapping[str, tuple[float, float]]
-    unconverged: tuple[str, ...]
-    synthetic: bool = False
-    seed: int = 0
-    problem: Problem = field(repr=False)
-    run: PlannedRun = field(repr=False)
-
-    @property
-    def epochs(self) -> float | None:
-        """Epochs of the new data in the plan, or in `best`; None if no data repeat."""
-        unique = self.limits["unique_tokens"]
-        chosen = self.chosen
-        if unique is None:
-            return None
-        return epochs(chosen.tokens, chosen.replay, unique)
-
-    @property
-    def chosen(self) -> Choice:
-        """The plan itself if it is feasible, otherwise `best`."""
-        return self if self.best is None else self.best
-
-    def surface(
-        self, atpp: Sequence[float] | Floats, replay: Sequence[float] | Floats
-    ) -> pd.DataFrame:
-        """Probability that all limits hold, over budgets and replay ratios.
-
-        Parameters
-        ----------
-        atpp, replay : sequence of float
-            Adaptation tokens per parameter, and replay ratios.
-
-        Returns
-        -------
-        DataFrame
-            Probabilities; the index is ATPP, the columns are replay ratios in ascending order.
-        """
-        ratios = replay_ratios(replay)
-        budgets = np.log(np.asarray(atpp, float))
-        # A surface shows what the draws say, also where the plan may not lie.
-        everywhere = replace(self.problem, far=None)
-        held = everywhere.held(
-            np.repeat(budgets, len(ratios)), np.tile(ratios, len(budgets))
-        )
-        chances = held.reshape(-1, len(ratios)) / self.draws
-        return pd.DataFrame(
-            chances, pd.Index(atpp, name="atpp"), pd.Index(ratios, name="replay")
-        )
-
-    def _on(self, losses: str | None) -> Problem:
-        """The problem of a kind of losses, by default the plan's."""
-        return self.problem.on(self.losses if losses is None else losses)
-
-    def lattice(
-        self, *, losses: Literal["latent", "predictive"] | None = None
-    ) -> tuple[Floats, Floats, dict[str, Floats]]:
-        """What is limited, for each draw at each node of the lattice that the plan was found on.
-
-        Parameters
-        ----------
-        losses : {"latent", "predictive"}, optional
-            Kind of the losses; by default that of the plan.
-
-        Returns
-        -------
-        atpp : array, shape (budgets,)
-            Adaptation tokens per parameter.
-        replay : array, shape (ratios,)
-        values : dict of str to array, shape (budgets, ratios, draws)
-            Of "target" its loss, nats per token, and of "forgetting" the rise of the source loss,
-            in the unit of its limit. P(both) is the share of the draws that keep both limits.
-
-        Examples
-        --------
-        >>> atpp, replay, values = plan.lattice()  # doctest: +SKIP
-        """
-        problem = self._on(losses)
-        lattice = problem.lattice
-        values = {}
-        for name, limit, latent in zip(
-            NAMES, problem.limits, lattice.losses, strict=True
-        ):
-            values[name] = limit.values(latent, measured=problem.measured)
-        return np.exp(lattice.budgets), lattice.ratios, values
-
-    def at(
-        self,
-        *,
-        atpp: float,
-        replay: float,
-        losses: Literal["latent", "predictive"] | None = None,
-    ) -> Choice:
-        """The probabilities and expectations of a budget and a replay ratio of your own.
-
-        Parameters
-        ----------
-        atpp, replay : float
-            Adaptation tokens per parameter, and replay ratio.
-        losses : {"latent", "predictive"}, optional
-            Kind of the losses; by default that of the plan.
-        """
-        (ratio,) = replay_ratios([replay])
-        if not 0 < atpp < math.inf:
-            raise BayeslawError(
-                f"atpp={atpp:g}: give a positive number of tokens per parameter."
-            )
-        return choice_at(self._on(losses), Place(math.log(atpp), float(ratio), 0))
-
-    def frontier(
-        self,
-        confidences: Sequence[float] = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99),
-        *,
-        losses: Literal["latent", "predictive"] | None = None,
-    ) -> pd.DataFrame:
-        """Smallest budget for each of several confidences; infinite if there is none.
-
-        Parameters
-        ----------
-        confidences : sequence of float
-            Between 0 and 1; 0.9 is 90 %.
-        losses : {"latent", "predictive"}, optional
-            Kind of the losses; by default that of the plan.
-
-        Returns
-        -------
-        DataFrame
-            One row per confidence: `confidence`, and the fields of `Choice`.
-        """
-        problem = self._on(losses)
-        rows = []
-        for confidence in confidences:
-            check_confidence(confidence)
-            place = problem.smallest(confidence, exact=confidence == self.confidence)
-            rows.append({"confidence": confidence} | vars(choice_at(problem, place)))
-        return pd.DataFrame(rows)
-
-    def sensitivity(self) -> pd.DataFrame:
-        """Plans under changed limits and a changed baseline.
-
-        `max_loss` and `baseline` move by .25 %, `max_forgetting` by a tenth, each down and up.
-        A baseline that is drawn is not changed.
-
-        Returns
-        -------
-        DataFrame
-            One row per change: `quantity` and `moved`, the relative change; `held`, P(both) of
-            this plan under the changed limit; and the fields of `Choice` for the new plan.
-        """
-        changes = {"max_loss": 0.0025, "max_forgetting": 0.1, "baseline": 0.0025}
-        unlimited = {name for name in changes if self.limits[name] is None}
-        # Draws are no measurement that could be off.
-        if "max_forgetting" in unlimited or "drawn" in np.ravel(
-            self.limits["baseline"]
-        ):
-            unlimited.add("baseline")
-        rows = []
-        losses = None
-        if self.atpp < math.inf:
-            losses = self.problem.losses(math.log(self.atpp), self.replay)
-        for name in (name for name in changes if name not in unlimited):
-            for by in (1 - changes[name], 1 + changes[name]):
-                problem = self.problem.scaled(**{name: by})
-                held = (
-                    math.nan
-                    if losses is None
-                    else problem.number(losses)[0] / self.draws
-                )
-                moved = {"quantity": name, "moved": by - 1, "held": float(held)}
-                rows.append(moved | vars(choice_at(problem, problem.smallest())))
-        return pd.DataFrame(rows)
-
-    def within(self, *, tokens: float = math.inf, flops: float = math.inf) -> Choice:
-        """The choice most likely to meet all limits under a cap on tokens or FLOPs.
-
-        Of equally probable choices it is the one with the smallest budget.
-
-        Parameters
-        ----------
-        tokens, flops : float
-            Upper bounds on D and on 6 N D.
-        """
-        most = min(tokens, flops / (6 * self.problem.params))
-        if not most > 0:
-            raise BayeslawError(
-                f"a cap of {most:g} tokens leaves no budget; give a positive cap."
-            )
-        place = self.problem.likeliest(math.log(most / self.problem.params))
-        return choice_at(self.problem, place if place.held else None, most)
-
-    def to_dict(self) -> dict[str, object]:
-        """The plan as plain numbers and text for JSON; values that are not finite become None."""
-        # Objects to compute with, which are large and have no form in JSON.
-        hidden = ("problem", "run")
-        shown = {
-            name: value for name, value in vars(self).items() if name not in hidden
-        }
-        shown |= {name: fields(v) for name, v in shown.items() if isinstance(v, Choice)}
-        about = "cheaper" if self.cheaper else "plan" if self.best is None else "best"
-        shown |= {"spread": self.spread.to_dict("index")}
-        shown |= {"evidence_of": about if self.evidence else ""}
-        shown |= {} if self.epochs is None else {"epochs": self.epochs}
-        document: dict[str, object] = jsonable(shown)
-        return document
-
-    def shown(self) -> Shown:
-        """The verdict and its reservations, the plan beside others, and what it depends on."""
-        frontier = self.frontier()
-        sensitivity = self.sensitivity()
-        notes: list[Block] = [Note(SYNTHETIC, "synthetic")] * self.synthetic
-        notes += [*self.reservations, ""] if self.reservations else []
-        blocks = [
-            *notes,
-            *self._stated(),
-            "",
-            *self._answer(),
-            self._compared(),
-            *self._beside(),
-        ]
-        chosen = self.chosen
-        certain = self.deterministic
-        if math.isfinite(chosen.atpp):
-            rise = self.problem.limits[1].text(chosen.forgetting)
-            blocks.append(
-                f"Expected target loss {chosen.loss:.4g}; expected forgetting {rise}."
-            )
-        words = "is infeasible"
-        if math.isfinite(certain.atpp):
-            words = f"fails with probability {certain.p_failure:.2f}"
-            if self.best is None and self.problem.fixed is None:
-                words += (
-                    f"; this plan has {self.atpp / certain.atpp:.2g} times its budget"
-                )
-        if len(self._no_limits) < 2:
-            blocks.append(f"The deterministic plan (median losses) {words}.")
-        # Without a plan or a table there is nothing to check.
-        if math.isfinite(chosen.tokens) and self.data:
-            row = f"params={self.run.params:g} tokens={chosen.tokens:.4g}"
-            row += f" replay={chosen.replay:.3g}"
-            row += "" if self.run.ptpp is None else f" ptpp={self.run.ptpp:g}"
-            blocks.append(f'Check each fit there: bayeslaw check FIT --grid "{row}"')
-        if len(self.spread):
-            blocks += shares_blocks(self.spread)
-        budgets = ["atpp", "replay", "tokens", "flops"]
-        # A table without a feasible budget has empty cells alone.
-        if np.isfinite(frontier["atpp"]).any():
-            index = frontier["confidence"].map(lambda p: f"{100 * p:g} %")
-            within = ", within the evidence" if self.problem.far else ""
-            what = (
-                "Smallest budget"
-                if self.problem.fixed is None
-                else "Replay at this budget"
-            )
-            title = f"{what} by confidence{within}"
-            blocks.append(budget_table(frontier[budgets].set_index(index), title))
-        if len(sensitivity) and np.isfinite(sensitivity["atpp"]).any():
-            moved = sensitivity["moved"].map(lambda by: f" {100 * by:+.3g} %")
-            rows = sensitivity[[*budgets, "held"]].set_index(
-                sensitivity["quantity"] + moved
-            )
-            blocks.append(
-                budget_table(rows.rename_axis(None), "Sensitivity to the limits")
-            )
-        document = self.to_dict() | {
-            "frontier": frontier.to_dict("records"),
-            "sensitivity": sensitivity.to_dict("records"),
-        }
-        figures = ("plan_landscape", "plan_frontier")
-        return Shown(f"Plan: {self.verdict}", blocks, document, figures)
-
     @property
     def verdict(self) -> str:
         """The plan, and whether it is feasible, in one line.
@@ -548,164 +97,212 @@ class Plan(Choice):
         With the digits that plans of other draws have, too; the tables have more.
         """
         if self.best is not None:
-            within = " within the evidence" if self.problem.far else ""
-            what = (
-                "budget"
-                if self.problem.fixed is None
-                else "replay ratio at this budget"
-            )
-            return (
-                f"{self.status}: no {what} meets the limits on {self.losses} losses with "
-                f"probability {100 * self.confidence:g} %; at most "
-                f"{100 * self.best.p_both:.1f} %{within}"
-            )
-        held = ""
+            return self._infeasible(self.best)
+        held_out = ""
         # A single draw has no other half.
         if self.error:
-            held = f"; P(both) on held-out draws {certain(self.held_out, self._held_sd):.3g}"
-        share = stated_budget(self, self.error)[0] / self.atpp
+            share = certain(self.held_out, self._held_out_sd)
+            held_out = f"; P(both) on held-out draws {share:.3g}"
+        atpp, _ = certain_budget(self, self.error)
+        rounded = atpp / self.atpp
         return (
             f"{self.status}: {budget_text(self, self.error)}, "
-            f"{count(share * self.tokens)} tokens, {share * self.flops:.3g} FLOPs{held}"
+            f"{count(rounded * self.tokens)} tokens, {rounded * self.flops:.3g} FLOPs{held_out}"
+        )
+
+    def _infeasible(self, best: Choice) -> str:
+        what = "budget"
+        if self.problem.fixed is not None:
+            what = "replay ratio at this budget"
+        within = " within the evidence" if self.problem.far else ""
+        return (
+            f"{self.status}: no {what} meets the limits on {self.losses} losses with "
+            f"probability {100 * self.confidence:g} %; at most {100 * best.p_both:.1f} %{within}"
         )
 
     @property
-    def _held_sd(self) -> float:
+    def _held_out_sd(self) -> float:
         """Monte Carlo standard deviation of `held_out`, which is over half of the draws."""
-        return math.sqrt(self.held_out * (1 - self.held_out) / (self.error["ess"] / 2))
+        draws = self.error["ess"] / 2
+        return math.sqrt(self.held_out * (1 - self.held_out) / draws)
 
     @property
     def sentence(self) -> str:
         """The verdict, and what binds if there is no plan, or else how surely it holds."""
         if self.best is not None:
             return f"Plan: {self.verdict}; binding limit: {self.binds}."
-        repeated = (
-            "" if self.epochs is None else f", {self.epochs:.3g} epochs of the new data"
-        )
-        held = f"meets the limits on {self.losses} losses with probability "
-        held += f"{100 * self.p_both:.3g} %{repeated}"
+        repeated = ""
+        if self.epochs is not None:
+            repeated = f", {self.epochs:.3g} epochs of the new data"
         # Beside a cheaper plan the words are of that one.
         evidence = "" if self.cheaper else self.evidence
-        return f"Plan: {self.verdict}. It {held}. {evidence}".strip()
-
-    @property
-    def reservations(self) -> list[Note]:
-        """How the plan lies outside the fitted rows, and the fits that have not converged."""
-        notes = (
-            [Note(self.evidence, "no evidence")]
-            if self.evidence and not self.cheaper
-            else []
-        )
-        if (near := self.likeliest) is not None:
-            text = f"Within the evidence: P(both) is at most {near.p_both:.3f}"
-            text += (
-                f", at {digits(near.atpp)} ATPP and {100 * near.replay:.1f} % replay"
-            )
-            notes.append(
-                Note(
-                    f"{text if near.p_both else 'no draw meets the limits'}.", "caution"
-                )
-            )
-        if (cheaper := self.cheaper) is not None:
-            text = f"{digits(cheaper.atpp)} ATPP at {100 * cheaper.replay:.1f} % replay would do."
-            notes.append(
-                Note(f"Beyond the evidence: {text} {self.evidence}", "caution")
-            )
-        notes += [Note(text[:1].upper() + text[1:], "caution") for text in self.outside]
-        failures: dict[str, list[str]] = {}
-        for text in self.unconverged:
-            # The name of a fit may have a colon itself.
-            fit, _, failure = text.rpartition(": ")
-            failures.setdefault(fit, []).append(failure)
-        for fit, texts in failures.items():
-            notes.append(Note(f"NOT CONVERGED: {fit}: {'; '.join(texts)}.", "refuse"))
-        return notes
+        return (
+            f"Plan: {self.verdict}. It meets the limits on {self.losses} losses with probability "
+            f"{100 * self.p_both:.3g} %{repeated}. {evidence}"
+        ).strip()
 
     @property
     def model(self) -> str:
         """The model that is planned for, in words: its size, and its stage if that is known."""
-        ptpp = self.run.ptpp
-        return f"N {count(self.run.params)}{'' if ptpp is None else f', PTPP {ptpp:g}'}"
+        size = f"N {count(self.run.params)}"
+        if self.run.ptpp is None:
+            return size
+        return f"{size}, PTPP {self.run.ptpp:g}"
 
-    def _stated(self) -> list[Block]:
-        problem = self.problem
-        probability = f"with probability {100 * self.confidence:g} %"
-        # Of a loss with its standard deviation the loss alone; the other is in `baseline`.
-        level = np.ravel(self.limits["baseline"])[0]
-        start = "the" if isinstance(level, str) else f"{level:.4g}, the"
-        most, rise = (limit.text(limit.most) for limit in problem.limits)
-        stated = {
-            "target": f"target loss at most {most} nats per token",
-            "forgetting": f"forgetting at most {rise} over {start} {self.baseline}",
-        }
-        given = [text for name, text in stated.items() if name not in self._no_limits]
-        budget = (
-            ""
-            if problem.fixed is None
-            else f"at {math.exp(problem.fixed):.4g} ATPP, the "
+    # -- reservations -----------------------------------------------------------------------------
+
+    @property
+    def reservations(self) -> list[Note]:
+        """How the plan lies outside the fitted rows, and the fits that have not converged."""
+        notes: list[Note] = []
+        if self.evidence and not self.cheaper:
+            notes.append(Note(self.evidence, "no evidence"))
+        if self.likeliest is not None:
+            notes.append(_within_the_evidence(self.likeliest))
+        if self.cheaper is not None:
+            notes.append(self._beyond_the_evidence(self.cheaper))
+        for text in self.outside:
+            notes.append(Note(text[:1].upper() + text[1:], "caution"))
+        return notes + self._not_converged()
+
+    def _beyond_the_evidence(self, cheaper: Choice) -> Note:
+        budget = f"{digits(cheaper.atpp)} ATPP at {100 * cheaper.replay:.1f} % replay"
+        return Note(
+            f"Beyond the evidence: {budget} would do. {self.evidence}", "caution"
         )
-        if given:
-            least = "least replay with " if budget else ""
-            both = "both " if len(given) == 2 else ""
-            asked = f"{budget}{least}{', '.join(given)}, {both}{probability}"
-        else:
-            asked = (
-                f"{budget}replay with the least target loss that holds {probability}"
-            )
+
+    def _not_converged(self) -> list[Note]:
+        """The failures of each fit, in one note."""
+        failures_of_fits: dict[str, list[str]] = {}
+        for text in self.unconverged:
+            # The name of a fit may have a colon itself.
+            fit, _, failure = text.rpartition(": ")
+            failures_of_fits.setdefault(fit, []).append(failure)
+        notes = []
+        for fit, failures in failures_of_fits.items():
+            text = f"NOT CONVERGED: {fit}: {'; '.join(failures)}."
+            notes.append(Note(text, "refuse"))
+        return notes
+
+    # -- what is shown ----------------------------------------------------------------------------
+
+    def shown(self) -> Shown:
+        """The verdict and its reservations, the plan beside others, and what it depends on."""
+        frontier = self.frontier()
+        sensitivity = self.sensitivity()
+        blocks: list[Block] = []
+        if self.synthetic:
+            blocks.append(Note(SYNTHETIC, "synthetic"))
+        if self.reservations:
+            blocks += [*self.reservations, ""]
+        blocks += [*self._question(), "", *self._answer()]
+        blocks.append(self._compared())
+        blocks += self._other_losses()
+        blocks += self._expected()
+        if len(self.spread):
+            blocks += shares_blocks(self.spread)
+        # A table without a feasible budget has empty cells alone.
+        if np.isfinite(frontier["atpp"]).any():
+            blocks.append(self._frontier_table(frontier))
+        if len(sensitivity) and np.isfinite(sensitivity["atpp"]).any():
+            blocks.append(_sensitivity_table(sensitivity))
+        document = self.to_dict() | {
+            "frontier": frontier.to_dict("records"),
+            "sensitivity": sensitivity.to_dict("records"),
+        }
+        figures = ("plan_landscape", "plan_frontier")
+        return Shown(f"Plan: {self.verdict}", blocks, document, figures)
+
+    def _question(self) -> list[Block]:
+        """What was asked for: model, limits, kind of losses, base and draws."""
         return [
-            Note(f"{self.model}: {asked}."),
+            Note(f"{self.model}: {self._sought()}."),
             f"The limits are on {self.losses} losses: {MEANINGS[self.losses]}.",
             f"The run starts from {self.base}.",
             f"{self.draws} draws, {self.pairing}.",
         ]
 
+    def _sought(self) -> str:
+        """The limits and the confidence; at a fixed budget, that and what is least there."""
+        probability = f"with probability {100 * self.confidence:g} %"
+        fixed = self.problem.fixed
+        budget = "" if fixed is None else f"at {math.exp(fixed):.4g} ATPP, the "
+        limits = self._limits_in_words()
+        if not limits:
+            return f"{budget}replay with the least target loss that holds {probability}"
+        least = "least replay with " if budget else ""
+        both = "both " if len(limits) == 2 else ""
+        return f"{budget}{least}{', '.join(limits)}, {both}{probability}"
+
+    def _limits_in_words(self) -> list[str]:
+        """The limits that the plan has."""
+        target, forgetting = self.problem.limits
+        limits = []
+        if "target" not in self._no_limits:
+            most = target.text(target.most)
+            limits.append(f"target loss at most {most} nats per token")
+        if "forgetting" not in self._no_limits:
+            # Of a loss with its standard deviation the loss alone; the other is in `baseline`.
+            loss = np.ravel(self.limits["baseline"])[0]
+            start = "the" if isinstance(loss, str) else f"{loss:.4g}, the"
+            most = forgetting.text(forgetting.most)
+            limits.append(f"forgetting at most {most} over {start} {self.baseline}")
+        return limits
+
+    @property
+    def _no_limits(self) -> list[str]:
+        """Of target and forgetting those without a limit."""
+        names = {"target": "max_loss", "forgetting": "max_forgetting"}
+        return [name for name, limit in names.items() if self.limits[limit] is None]
+
     def _answer(self) -> list[Block]:
+        """Without a plan the binding limit; otherwise how sure the plan is."""
         if self.best is not None:
             return [Note(f"Binding limit: {self.binds}.", "refuse")]
         blocks: list[Block] = []
-        unique = self.limits["unique_tokens"]
-        if self.epochs is not None and unique is not None:
-            blocks.append(
-                f"{digits(self.epochs)} epochs of {count(unique)} new tokens."
-            )
+        unique_tokens = self.limits["unique_tokens"]
+        if self.epochs is not None and unique_tokens is not None:
+            repeated = f"{digits(self.epochs)} epochs of {count(unique_tokens)}"
+            blocks.append(f"{repeated} new tokens.")
         if self.problem.fixed is not None:
-            ends = [f"{loss:.4g}" for loss in self.target_loss()]
-            held = f"{100 * self.confidence:g}"
+            low, middle, high, held = [f"{loss:.4g}" for loss in self.target_loss()]
             blocks.append(
                 f"{self.losses.capitalize()} target loss at this budget and replay: "
-                f"median {ends[1]}, 90 % {ends[0]} to {ends[2]}; with probability {held} % "
-                f"at most {ends[3]} nats per token."
+                f"median {middle}, 90 % {low} to {high}; with probability "
+                f"{100 * self.confidence:g} % at most {held} nats per token."
             )
         elif self.error:
-            low, high = self.error["atpp_90"]
+            low_atpp, high_atpp = self.error["atpp_90"]
             blocks.append(
-                f"Monte Carlo error: ATPP ± {digits(self.error['atpp'])} (90 %: {digits(low)} to "
-                f"{digits(high)}), replay ± {100 * self.error['replay']:.2g} points; "
-                f"P(both) on held-out draws {self.held_out:.3f} ± {self._held_sd:.2g}."
+                f"Monte Carlo error: ATPP ± {digits(self.error['atpp'])} "
+                f"(90 %: {digits(low_atpp)} to {digits(high_atpp)}), "
+                f"replay ± {100 * self.error['replay']:.2g} points; P(both) on held-out draws "
+                f"{self.held_out:.3f} ± {self._held_out_sd:.2g}."
             )
         return blocks
 
     def _compared(self) -> Table:
+        """The plan beside those that it can be compared with."""
         name = "plan" if self.best is None else "likeliest"
-        rows: dict[str, Choice | None] = {name: self.chosen}
+        choices: dict[str, Choice | None] = {name: self.chosen}
         if self.problem.noisy:
-            rows[f"plan, {self._other_kind} losses"] = self.other_plan
-        rows |= {
-            "beyond the evidence": self.cheaper,
-            "within the evidence": self.likeliest,
-        }
-        table = choice_table(rows | {"deterministic": self.deterministic})
+            choices[f"plan, {self._other_kind} losses"] = self.other_plan
+        choices["beyond the evidence"] = self.cheaper
+        choices["within the evidence"] = self.likeliest
+        choices["deterministic"] = self.deterministic
+        table = choice_table(choices)
         # The probability of a limit that was not given is 1, and says nothing.
-        unlimited = [SHOWN[f"p_{name}"] for name in self._no_limits]
-        unlimited += [SHOWN["p_both"]] * bool(unlimited)
+        unlimited = [HEADS[f"p_{name}"] for name in self._no_limits]
+        if unlimited:
+            unlimited.append(HEADS["p_both"])
         return replace(table, frame=table.frame.drop(columns=unlimited))
 
     @property
     def _other_kind(self) -> str:
-        (other,) = MEANINGS.keys() - {self.losses}
-        return other
+        """The kind of losses that the plan is not for."""
+        return "predictive" if self.losses == "latent" else "latent"
 
-    def _beside(self) -> list[Block]:
+    def _other_losses(self) -> list[Block]:
         """What losses of the other kind are, and what they say of the plan."""
         if not self.problem.noisy:
             return []
@@ -715,21 +312,63 @@ class Plan(Choice):
             name = "this plan" if self.best is None else "the likeliest choice"
             text += f"; with {name} they meet the limits with probability {self.other.p_both:.3f}"
         blocks: list[Block] = [f"{text}."]
-        if self.other_status == BEYOND != self.status:
+        if self.other_status == BEYOND and self.status != BEYOND:
             blocks.append(f"The plan for {kind} losses lies beyond the evidence.")
         return blocks
 
-    @property
-    def _no_limits(self) -> list[str]:
-        names = {"target": "max_loss", "forgetting": "max_forgetting"}
-        return [name for name, limit in names.items() if self.limits[limit] is None]
-
-    def target_loss(self) -> tuple[float, float, float, float]:
-        """Target loss there: 5, 50 and 95 %, and the `confidence` quantile; nats per token."""
+    def _expected(self) -> list[Block]:
+        """Expected losses, what the deterministic plan risks, and how to check the run."""
+        blocks: list[Block] = []
         chosen = self.chosen
-        problem = self.problem
-        latent = problem.losses(math.log(chosen.atpp), chosen.replay)[0][0]
-        losses = problem.limits[0].values(latent, measured=problem.measured)
-        quantiles = np.quantile(losses, (0.05, 0.5, 0.95, self.confidence))
-        low, middle, high, stated = map(float, quantiles)
-        return low, middle, high, stated
+        if math.isfinite(chosen.atpp):
+            rise = self.problem.limits[1].text(chosen.forgetting)
+            blocks.append(
+                f"Expected target loss {chosen.loss:.4g}; expected forgetting {rise}."
+            )
+        if len(self._no_limits) < 2:
+            risk = self._risk_of_deterministic()
+            blocks.append(f"The deterministic plan (median losses) {risk}.")
+        # Without a plan or a table there is nothing to check.
+        if math.isfinite(chosen.tokens) and self.data:
+            row = f"params={self.run.params:g} tokens={chosen.tokens:.4g}"
+            row += f" replay={chosen.replay:.3g}"
+            if self.run.ptpp is not None:
+                row += f" ptpp={self.run.ptpp:g}"
+            blocks.append(f'Check each fit there: bayeslaw check FIT --grid "{row}"')
+        return blocks
+
+    def _risk_of_deterministic(self) -> str:
+        deterministic = self.deterministic
+        if not math.isfinite(deterministic.atpp):
+            return "is infeasible"
+        risk = f"fails with probability {deterministic.p_failure:.2f}"
+        if self.best is None and self.problem.fixed is None:
+            factor = self.atpp / deterministic.atpp
+            risk += f"; this plan has {factor:.2g} times its budget"
+        return risk
+
+    def _frontier_table(self, frontier: pd.DataFrame) -> Table:
+        what = "Smallest budget"
+        if self.problem.fixed is not None:
+            what = "Replay at this budget"
+        within = ", within the evidence" if self.problem.far else ""
+        index = frontier["confidence"].map(lambda share: f"{100 * share:g} %")
+        rows = frontier[BUDGET_COLUMNS].set_index(index)
+        return budget_table(rows, f"{what} by confidence{within}")
+
+
+def _within_the_evidence(likeliest: Choice) -> Note:
+    text = "no draw meets the limits"
+    if likeliest.p_both:
+        budget = (
+            f"{digits(likeliest.atpp)} ATPP and {100 * likeliest.replay:.1f} % replay"
+        )
+        text = f"Within the evidence: P(both) is at most {likeliest.p_both:.3f}, at {budget}"
+    return Note(f"{text}.", "caution")
+
+
+def _sensitivity_table(sensitivity: pd.DataFrame) -> Table:
+    moved = sensitivity["moved"].map(lambda change: f" {100 * change:+.3g} %")
+    rows = sensitivity[[*BUDGET_COLUMNS, "held"]]
+    rows = rows.set_index(sensitivity["quantity"] + moved)
+    return budget_table(rows.rename_axis(None), "Sensitivity to the limits")

@@ -12,10 +12,9 @@ from bayeslaw.plots.figures import (
     coverage,
     observed,
     pit_values,
-    plan_frontier,
-    plan_landscape,
     residuals,
 )
+from bayeslaw.plots.plans import plan_frontier, plan_landscape
 
 __all__ = [
     "backtest",

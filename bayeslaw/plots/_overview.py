@@ -1,9 +1,10 @@
-"""Loss against compute and against tokens, on one picture with the fitted runs."""
+"""Loss against compute and against tokens: fitted runs, the law, and forecasts with bands."""
 
 import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
@@ -11,7 +12,6 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count, listed
-from bayeslaw.inference.forecast import Forecast
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.steps import ANNEALED, UNIQUE
@@ -32,15 +32,21 @@ from bayeslaw.plots.style import (
     shade_ahead,
     size_colours,
     style,
+    title,
 )
 from bayeslaw.tables.covariates import FLOPS
 from bayeslaw.tables.table import Rows, rows_of
 
 CURVE_POINTS = 15
-MOST_CURVES = 24  # of fitted runs; of more, some are left out
+"""Points of the law's curve through a fitted run."""
+MOST_CURVES = 24
+"""Most curves of fitted runs; of more, some are left out."""
+LADDER_POINTS = 60
+"""Points of the curve of a law of compute alone."""
+MOST_VALUES = 4
+"""Most values of a covariate that the title lists."""
 MEASURED_MARK: Look = {"ls": "", "marker": "D", "ms": 5, "mec": INK, "mew": 0.8}
 KEY_COLOUR = "#31688e"
-LADDER_POINTS = 60  # of the curve of a law of compute alone
 
 
 @style()
@@ -61,160 +67,192 @@ def overview(
     valid = rows_of(rows, "grid", fit.columns).frame
     if FLOPS in fit.columns:
         return _ladder(fit, valid, seed)
-    predictive = fit.accepted("beyond-evidence").forecast(valid, seed=seed)
+    accepted = fit.accepted("beyond-evidence")
+    predictive = accepted.forecast(valid, seed=seed)
     # A fitted row is a fitted run; if all are, they are what was asked for.
-    forecast = _with_compute(predictive.held_out.to_frame((0.5, 0.9)))
+    new_runs = predictive.held_out.to_frame((0.5, 0.9))
+    forecast = _with_compute(new_runs)
     train = _with_compute(fit.table.measured)
-    same = [*dict.fromkeys(["params", *(c for c in fit.columns if c != "tokens")])]
+    same = _same_in_a_run(fit)
     curves = _law_curves(fit, train, same, seed)
-    # The law up to single runs, which would stand alone otherwise.
-    single = [
-        path for _, path in forecast.groupby(same) if path["tokens"].nunique() == 1
-    ]
-    if single:
-        ends = pd.concat(single, ignore_index=True)
-        starts = ends.assign(tokens=np.minimum(ends["tokens"], train["tokens"].min()))
-        curves += _law_curves(
-            fit, pd.concat([starts, ends], ignore_index=True), same, seed
-        )
+    curves += _curves_to_single_runs(fit, train, forecast, same, seed)
     sizes = np.concatenate([train["params"], forecast["params"]])
     colours = size_colours(sizes)
     figure, panels = axes(2, width=4.1, height=3.6, sharey=True)
     beyond = False
-    for ax, x in zip(panels, ("compute", "tokens"), strict=True):
+    names = ("compute", "tokens")
+    for ax, x in zip(panels, names, strict=True):
         for curve in curves:
             colour = colours.to_rgba(curve["params"].iloc[0])
-            ax.plot(curve[x], curve["median"], color=colour, lw=0.8, alpha=0.7)
-        dots = colours.to_rgba(train["params"].to_numpy())
+            line: Look = {"color": colour, "lw": 0.8, "alpha": 0.7}
+            ax.plot(curve[x], curve["median"], **line)
+        sizes_of_runs = train["params"].to_numpy()
+        dots = colours.to_rgba(sizes_of_runs)
         ax.scatter(train[x], train["loss"], s=14, c=dots, lw=0)
         for _, path in forecast.groupby(same):
-            _draw_forecast(
-                ax, path.sort_values(x), x, colours.to_rgba(path["params"].iloc[0])
-            )
-        log_axis(ax, np.concatenate([train[x], forecast[x]]), x)
-        if forecast[x].max() > 1.001 * train[x].max():
+            colour = colours.to_rgba(path["params"].iloc[0])
+            _draw_forecast(ax, path.sort_values(x), x, colour)
+        everywhere = np.concatenate([train[x], forecast[x]])
+        log_axis(ax, everywhere, x)
+        end = train[x].max()
+        if forecast[x].max() > 1.001 * end:
             beyond = True
-            shade_ahead(ax, train[x].max())
-    _loss_axis(
-        panels[0],
-        np.concatenate([train["loss"], forecast.get("loss", forecast["median"])]),
-    )
+            shade_ahead(ax, end)
+    new_losses = forecast.get("loss", forecast["median"])
+    losses = np.concatenate([train["loss"], new_losses])
+    _loss_axis(panels[0], losses)
     panels[0].set_ylabel(AXIS_LABELS["loss"])
-    distinct = np.unique(sizes)
-    bar = figure.colorbar(colours, ax=panels[1], pad=0.02, label="model size N")
-    bar.set_ticks(distinct[:: max(1, len(distinct) // 6)].tolist())
-    bar.ax.yaxis.set_major_formatter(lambda size, _: count(size))
-    bar.minorticks_off()
-    others = [c for c in same[1:] if pd.concat([train[c], forecast[c]]).nunique() > 1]
-    if others:
-        texts = [fit.about[c].text for c in others]
-        asked = [
-            f"{fit.about[c].alias} {', '.join(count(v) for v in np.unique(forecast[c]))}"
-            for c in others
-            if forecast[c].nunique() <= 4
-        ]
-        title = f"Runs of one size differ in {listed(texts)}"
-        title += f"; forecast: {', '.join(asked)}" if asked else ""
-        figure.suptitle(title, x=0.01, ha="left", fontsize=9)
-    shade = [Patch(label="beyond the fitted runs", **AHEAD)] * beyond
-    legend(figure, [*_overview_handles(forecast, bool(curves)), *shade])
+    distinct_sizes = np.unique(sizes)
+    _size_bar(figure, panels[1], colours, distinct_sizes)
+    differences = _differences(fit, train, forecast, same[1:])
+    if differences:
+        title(figure, differences)
+    handles = _handles(forecast, curves=bool(curves))
+    if beyond:
+        handles.append(Patch(label="beyond the fitted runs", **AHEAD))
+    legend(figure, handles)
     return figure
-
-
-def _ladder(fit: Posterior | Pool, rows: pd.DataFrame, seed: int) -> Figure:
-    """The overview of a law of compute alone."""
-    if {*fit.columns} != {FLOPS}:
-        others = listed([text for text in fit.columns if text != FLOPS])
-        raise TableError(
-            f"{fit.name}: overview draws loss against flops alone, and this law reads {others} "
-            "too; use plots.observed or plots.residuals."
-        )
-    asked = fit.accepted("beyond-evidence").forecast(rows, seed=seed).held_out
-    forecast = asked.to_frame((0.5, 0.9))
-    train = fit.table.measured
-    flops = np.concatenate([train[FLOPS], forecast[FLOPS]])
-    path = pd.DataFrame({FLOPS: np.geomspace(flops.min(), flops.max(), LADDER_POINTS)})
-    curve = _curve(fit, path, seed).to_frame((0.5, 0.9))
-    figure, (ax,) = axes(1, width=5.2, height=3.6)
-    for level, fill in ((90, FILL_90), (50, FILL_50)):
-        low = curve[f"lower_{level}"]
-        high = curve[f"upper_{level}"]
-        band(ax, curve[FLOPS], low, high, KEY_COLOUR, fill=fill, edges=level == 90)
-    ax.plot(curve[FLOPS], curve["median"], color=KEY_COLOUR, lw=0.8)
-    ax.plot(train[FLOPS], train["loss"], color=KEY_COLOUR, marker="o", ls="", ms=4)
-    if "loss" in forecast:
-        missed = forecast[~forecast["inside_90"]]
-        ax.plot(forecast[FLOPS], forecast["loss"], mfc=KEY_COLOUR, **MEASURED_MARK)
-        ax.plot(missed[FLOPS], missed["loss"], **CROSS)
-    log_axis(ax, flops, "compute")
-    ax.set_xlabel("training compute (FLOPs)")
-    shade: list[Artist] = []
-    if flops.max() > 1.001 * train[FLOPS].max():
-        shade_ahead(ax, train[FLOPS].max())
-        shade = [Patch(label="beyond the fitted runs", **AHEAD)]
-    _loss_axis(ax, np.concatenate([train["loss"], curve["median"]]))
-    ax.set_ylabel(AXIS_LABELS["loss"])
-    legend(figure, [*_overview_handles(forecast, curves=True), *shade], columns=3)
-    return figure
-
-
-def _curve(fit: Posterior | Pool, path: pd.DataFrame, seed: int) -> Forecast:
-    """The forecast along a path that is not warned of: its end was asked for."""
-    return fit.accepted("beyond-evidence").forecast(path, seed=seed)
 
 
 def _with_compute(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows.assign(compute=6 * rows["params"] * rows["tokens"])
+    compute = 6 * rows["params"] * rows["tokens"]
+    return rows.assign(compute=compute)
+
+
+def _same_in_a_run(fit: Posterior | Pool) -> list[str]:
+    """Covariates that are the same in all rows of a run: N, and those beside it and tokens."""
+    same = ["params"]
+    for column in fit.columns:
+        if column not in ("params", "tokens"):
+            same.append(column)
+    return same
+
+
+# -- curves of the law ----------------------------------------------------------------------------
 
 
 def _law_curves(
     fit: Posterior | Pool, train: pd.DataFrame, same: list[str], seed: int
 ) -> list[pd.DataFrame]:
     """The law's median along the tokens of fitted runs that differ in nothing else."""
-    paths = [path for _, path in train.groupby(same) if path["tokens"].nunique() > 1]
-    kept = [
-        c
-        for c in (*fit.columns, "base", UNIQUE, ANNEALED)
-        if c in train and c != "tokens"
-    ]
-    curves = [
-        path[kept]
-        .iloc[[0] * CURVE_POINTS]
-        .assign(
-            tokens=np.geomspace(
-                path["tokens"].min(), path["tokens"].max(), CURVE_POINTS
-            )
-        )
-        for path in paths[:: -(-len(paths) // MOST_CURVES) or 1]
-    ]
-    if not curves:
+    paths = []
+    for _, path in train.groupby(same):
+        if path["tokens"].nunique() > 1:
+            paths.append(path)
+    if not paths:
         return []
-    rows = rows_of(pd.concat(curves, ignore_index=True), "grid", fit.columns).frame
-    forecast = fit.accepted("beyond-evidence").forecast(rows, seed=seed)
-    drawn = _with_compute(forecast.frame.assign(median=forecast.median))
-    return [drawn[i : i + CURVE_POINTS] for i in range(0, len(drawn), CURVE_POINTS)]
+    kept = []
+    for column in (*fit.columns, "base", UNIQUE, ANNEALED):
+        if column in train and column != "tokens":
+            kept.append(column)
+    every = -(-len(paths) // MOST_CURVES)
+    curves = []
+    for path in paths[::every]:
+        low = path["tokens"].min()
+        high = path["tokens"].max()
+        tokens = np.geomspace(low, high, CURVE_POINTS)
+        first_rows = path[kept].iloc[[0] * CURVE_POINTS]
+        curves.append(first_rows.assign(tokens=tokens))
+    frame = pd.concat(curves, ignore_index=True)
+    rows = rows_of(frame, "grid", fit.columns).frame
+    accepted = fit.accepted("beyond-evidence")
+    forecast = accepted.forecast(rows, seed=seed)
+    medians = forecast.frame.assign(median=forecast.median)
+    drawn = _with_compute(medians)
+    starts = range(0, len(drawn), CURVE_POINTS)
+    return [drawn[start : start + CURVE_POINTS] for start in starts]
+
+
+def _curves_to_single_runs(
+    fit: Posterior | Pool,
+    train: pd.DataFrame,
+    forecast: pd.DataFrame,
+    same: list[str],
+    seed: int,
+) -> list[pd.DataFrame]:
+    """The law from the least fitted tokens up to single runs, which would stand alone otherwise."""
+    single = []
+    for _, path in forecast.groupby(same):
+        if path["tokens"].nunique() == 1:
+            single.append(path)
+    if not single:
+        return []
+    ends = pd.concat(single, ignore_index=True)
+    least_fitted = train["tokens"].min()
+    least_tokens = np.minimum(ends["tokens"], least_fitted)
+    starts = ends.assign(tokens=least_tokens)
+    runs = pd.concat([starts, ends], ignore_index=True)
+    return _law_curves(fit, runs, same, seed)
+
+
+# -- ladders --------------------------------------------------------------------------------------
+
+
+def _ladder(fit: Posterior | Pool, rows: pd.DataFrame, seed: int) -> Figure:
+    """The overview of a law of compute alone."""
+    others = [column for column in fit.columns if column != FLOPS]
+    if others:
+        raise TableError(
+            f"{fit.name}: overview draws loss against flops alone, and this law reads "
+            f"{listed(others)} too; use plots.observed or plots.residuals."
+        )
+    accepted = fit.accepted("beyond-evidence")
+    forecast = accepted.forecast(rows, seed=seed).held_out.to_frame((0.5, 0.9))
+    train = fit.table.measured
+    flops = np.concatenate([train[FLOPS], forecast[FLOPS]])
+    points = np.geomspace(flops.min(), flops.max(), LADDER_POINTS)
+    path = pd.DataFrame({FLOPS: points})
+    curve = accepted.forecast(path, seed=seed).to_frame((0.5, 0.9))
+    figure, (ax,) = axes(1, width=5.2, height=3.6)
+    for level, fill in ((90, FILL_90), (50, FILL_50)):
+        low = curve[f"lower_{level}"]
+        high = curve[f"upper_{level}"]
+        edges = level == 90
+        band(ax, curve[FLOPS], low, high, KEY_COLOUR, fill=fill, edges=edges)
+    ax.plot(curve[FLOPS], curve["median"], color=KEY_COLOUR, lw=0.8)
+    dot: Look = {"color": KEY_COLOUR, "marker": "o", "ls": "", "ms": 4}
+    ax.plot(train[FLOPS], train["loss"], **dot)
+    if "loss" in forecast:
+        outside = forecast[~forecast["inside_90"]]
+        ax.plot(forecast[FLOPS], forecast["loss"], mfc=KEY_COLOUR, **MEASURED_MARK)
+        ax.plot(outside[FLOPS], outside["loss"], **CROSS)
+    log_axis(ax, flops, "compute")
+    ax.set_xlabel("training compute (FLOPs)")
+    losses = np.concatenate([train["loss"], curve["median"]])
+    _loss_axis(ax, losses)
+    ax.set_ylabel(AXIS_LABELS["loss"])
+    handles = _handles(forecast, curves=True)
+    end = train[FLOPS].max()
+    if flops.max() > 1.001 * end:
+        shade_ahead(ax, end)
+        handles.append(Patch(label="beyond the fitted runs", **AHEAD))
+    legend(figure, handles, columns=3)
+    return figure
+
+
+# -- artists --------------------------------------------------------------------------------------
 
 
 def _draw_forecast(ax: Axes, path: pd.DataFrame, x: str, colour: Floats) -> None:
     """Bands of runs that differ in tokens only, as a fan, or as bars of a single run."""
+    single = len(path) == 1
+    along = path[x]
     for level, fill, width in ((90, FILL_90, 2), (50, FILL_50, 6)):
         low = path[f"lower_{level}"]
         high = path[f"upper_{level}"]
-        if len(path) == 1:
-            ax.vlines(path[x], low, high, color=colour, lw=width, alpha=2 * fill)
+        if single:
+            bar: Look = {"color": colour, "lw": width, "alpha": 2 * fill}
+            ax.vlines(along, low, high, **bar)
         else:
-            band(ax, path[x], low, high, colour, fill=fill, edges=level == 90)
-    ax.plot(
-        path[x],
-        path["median"],
-        color=colour,
-        lw=1.5,
-        marker="_" if len(path) == 1 else "",
-    )
+            edges = level == 90
+            band(ax, along, low, high, colour, fill=fill, edges=edges)
+    marker = "_" if single else ""
+    line: Look = {"color": colour, "lw": 1.5, "marker": marker}
+    ax.plot(along, path["median"], **line)
     if "loss" in path:
-        missed = path[~path["inside_90"]]
-        ax.plot(path[x], path["loss"], mfc=colour, **MEASURED_MARK)
-        ax.plot(missed[x], missed["loss"], **CROSS)
+        outside = path[~path["inside_90"]]
+        ax.plot(along, path["loss"], mfc=colour, **MEASURED_MARK)
+        ax.plot(outside[x], outside["loss"], **CROSS)
 
 
 def _loss_axis(ax: Axes, losses: Floats) -> None:
@@ -222,20 +260,59 @@ def _loss_axis(ax: Axes, losses: Floats) -> None:
     low = float(np.min(losses))
     high = float(np.max(losses))
     ax.set_yscale("log")
-    ticks = MaxNLocator(8, steps=[1, 2, 5, 10]).tick_values(low, high)
+    locator = MaxNLocator(8, steps=[1, 2, 5, 10])
+    ticks = locator.tick_values(low, high)
     ax.yaxis.set_major_locator(FixedLocator(ticks))
     ax.yaxis.set_major_formatter("{x:g}")
     ax.yaxis.set_minor_locator(NullLocator())
 
 
-def _overview_handles(forecast: pd.DataFrame, curves: bool) -> list[Artist]:
-    handles: list[Artist] = [
-        key("fitted run", color=KEY_COLOUR, marker="o", ls="", ms=4)
-    ]
-    handles += [key("law (median)", color=KEY_COLOUR, lw=0.8)] * curves
-    handles += [*band_keys(KEY_COLOUR)]
+def _size_bar(figure: Figure, ax: Axes, colours: ScalarMappable, sizes: Floats) -> None:
+    """A colour bar of model sizes, with ticks at some of them."""
+    bar = figure.colorbar(colours, ax=ax, pad=0.02, label="model size N")
+    every = max(1, len(sizes) // 6)
+    bar.set_ticks(sizes[::every].tolist())
+    bar.ax.yaxis.set_major_formatter(lambda size, _: count(size))
+    bar.minorticks_off()
+
+
+def _differences(
+    fit: Posterior | Pool,
+    train: pd.DataFrame,
+    forecast: pd.DataFrame,
+    columns: list[str],
+) -> str:
+    """The covariates, of some, in which runs of one size differ; and their values in forecasts."""
+    differing = []
+    values = []
+    for column in columns:
+        all_values = pd.concat([train[column], forecast[column]])
+        if all_values.nunique() <= 1:
+            continue
+        covariate = fit.about[column]
+        differing.append(covariate.text)
+        if forecast[column].nunique() <= MOST_VALUES:
+            distinct = np.unique(forecast[column])
+            numbers = ", ".join(count(value) for value in distinct)
+            values.append(f"{covariate.alias} {numbers}")
+    if not differing:
+        return ""
+    words = f"Runs of one size differ in {listed(differing)}"
+    if values:
+        words += f"; forecast: {', '.join(values)}"
+    return words
+
+
+def _handles(forecast: pd.DataFrame, *, curves: bool) -> list[Artist]:
+    """Entries of the legend."""
+    handles: list[Artist] = []
+    dot: Look = {"marker": "o", "ls": "", "ms": 4}
+    handles.append(key("fitted run", color=KEY_COLOUR, **dot))
+    if curves:
+        handles.append(key("law (median)", color=KEY_COLOUR, lw=0.8))
+    handles += band_keys(KEY_COLOUR)
     if "loss" in forecast:
         handles.append(key("measured", mfc=KEY_COLOUR, **MEASURED_MARK))
-        missed = not forecast["inside_90"].all()
-        handles += [key("outside the 90 % band", **CROSS)] * missed
+        if not forecast["inside_90"].all():
+            handles.append(key("outside the 90 % band", **CROSS))
     return handles

@@ -30,10 +30,18 @@ from bayeslaw.tables.covariates import TABLE, Covariate
 # Okabe and Ito (2008): distinct for people with any colour vision. Lines and markers are distinct
 # without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_DASHES = (0, (6, 1, 1, 1, 1, 1)), (0, (1, 2)), (0, (8, 3))
-LINES: tuple[LineStyleType, ...] = ("-", "--", "-.", ":", *_DASHES)
+LINES: tuple[LineStyleType, ...] = (
+    "-",
+    "--",
+    "-.",
+    ":",
+    (0, (6, 1, 1, 1, 1, 1)),
+    (0, (1, 2)),
+    (0, (8, 3)),
+)
 MARKERS = ("o", "s", "^", "D", "v", "P", "h")
-INK, QUIET = "#1a1a1a", "#6b6b6b"
+INK = "#1a1a1a"
+QUIET = "#6b6b6b"
 SIZES = ListedColormap(mpl.colormaps["viridis"](np.linspace(0, 0.85, 256)))
 """Colours of model sizes and budgets. The end of viridis is left out: yellow on white is faint."""
 
@@ -74,8 +82,14 @@ AHEAD: Look = {"fc": "#eeeeea", "lw": 0, "zorder": 0}
 
 
 def look(i: int, **more: Any) -> Look:
+    """Colour, line and marker of line i, and further properties."""
     n = i % len(COLOURS)
-    return {"color": COLOURS[n], "ls": LINES[n], "marker": MARKERS[n], **more}
+    properties: Look = {
+        "color": COLOURS[n],
+        "ls": LINES[n],
+        "marker": MARKERS[n],
+    }
+    return properties | more
 
 
 def key(label: str, **properties: Any) -> Line2D:
@@ -97,7 +111,9 @@ def axis_label(column: str, declared: Mapping[str, Covariate]) -> str:
     if column not in declared:
         return AXIS_LABELS.get(column, column)
     row = declared[column]
-    return row.label if row.unit == "1" else f"{row.label} ({row.unit})"
+    if row.unit == "1":
+        return row.label
+    return f"{row.label} ({row.unit})"
 
 
 def log_axis(ax: Axes, values: npt.ArrayLike, name: str) -> None:
@@ -128,15 +144,22 @@ def _ticks(distinct: Floats) -> list[float]:
     if high <= 1.001 * low:
         return [float(low)]
     decades = np.arange(np.floor(np.log10(low)), np.log10(high) + 1)
-    choices = [distinct] if len(distinct) <= 6 else []
-    choices += [np.outer(10**decades, m).ravel() for m in ((1, 2, 5), (1, 3), (1,))]
-    choices += [10 ** decades[::step] for step in range(2, 5)]
+    choices = []
+    if len(distinct) <= 6:
+        choices.append(distinct)
+    for multiples in ((1, 2, 5), (1, 3), (1,)):
+        choices.append(np.outer(10**decades, multiples).ravel())
+    for step in range(2, 5):
+        choices.append(10 ** decades[::step])
     for choice in choices:
         ticks = choice[(choice >= low) & (choice <= high)]
-        gaps = np.diff(np.log(ticks)) / np.log(high / low)
-        letters = max((len(count(tick)) for tick in ticks), default=0)
-        # A letter takes .055 of the narrowest panel; a test measures the labels.
-        if len(ticks) > 1 and gaps.min() > 0.055 * letters:
+        if len(ticks) < 2:
+            continue
+        extent = np.log(high / low)
+        gaps = np.diff(np.log(ticks)) / extent
+        letters = max(len(count(tick)) for tick in ticks)
+        # A letter takes 0.055 of the narrowest panel; a test measures the labels.
+        if gaps.min() > 0.055 * letters:
             return [float(tick) for tick in ticks]
     return [float(low), float(high)]
 
@@ -156,12 +179,11 @@ def axes(
     size = (max(width * wide, 4.0), height * rows + 0.5)
     # Not from pyplot, which would show the figure a second time in a notebook.
     figure = Figure(figsize=size, layout="constrained")
-    grid = list(
-        figure.subplots(rows, wide, squeeze=False, sharex=sharex, sharey=sharey).flat
-    )
-    for spare in grid[panels:]:
+    grid = figure.subplots(rows, wide, squeeze=False, sharex=sharex, sharey=sharey)
+    in_order = list(grid.flat)
+    for spare in in_order[panels:]:
         spare.remove()
-    return figure, grid[:panels]
+    return figure, in_order[:panels]
 
 
 def band(
@@ -177,14 +199,17 @@ def band(
 ) -> None:
     """Fill between two curves, lightly; bands that overlap are told apart by their edges."""
     ax.fill_between(x, low, high, color=colour, alpha=fill, lw=0)
-    for edge in (low, high) if edges else ():
-        ax.plot(x, edge, color=colour, ls=ls, lw=0.6, alpha=0.8)
+    if edges:
+        line: Look = {"color": colour, "ls": ls, "lw": 0.6, "alpha": 0.8}
+        ax.plot(x, low, **line)
+        ax.plot(x, high, **line)
 
 
 def band_key(
     label: str, colour: ColorType, *, fill: float = FILL_90, edges: bool = True
 ) -> Patch:
-    return Patch(label=label, fc=(colour, fill), ec=colour, lw=0.6 if edges else 0)
+    width = 0.6 if edges else 0
+    return Patch(label=label, fc=(colour, fill), ec=colour, lw=width)
 
 
 def band_keys(colour: ColorType) -> tuple[Patch, Patch]:
@@ -206,8 +231,15 @@ def shade_ahead(ax: Axes, end: float) -> None:
     ax.set_xlim(right=right)
 
 
+def title(figure: Figure, text: str) -> None:
+    """Write text above the whole figure, on the left."""
+    figure.suptitle(text, x=0.01, ha="left", fontsize=9)
+
+
 def legend(figure: Figure, handles: Sequence[Artist], columns: int = 6) -> None:
     """Add one legend under the whole figure, with entries in at most `columns` columns."""
-    most = max(1, min(columns, int(figure.get_figwidth() // 1.55)))
-    wide = math.ceil(len(handles) / math.ceil(len(handles) / most))
+    fitting = int(figure.get_figwidth() // 1.55)
+    most = max(1, min(columns, fitting))
+    rows = math.ceil(len(handles) / most)
+    wide = math.ceil(len(handles) / rows)
     figure.legend(handles=handles, ncols=wide, fontsize=9, loc="outside lower center")

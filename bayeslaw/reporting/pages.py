@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,9 +18,9 @@ from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import BayeslawError
 from bayeslaw.common.files import atomic_write
 from bayeslaw.common.formatting import jsonable
-from bayeslaw.common.shown import Note, Table, rendered
+from bayeslaw.common.shown import Note, Shown, Table, rendered
 from bayeslaw.planning.result import Plan
-from bayeslaw.plots.figures import reach
+from bayeslaw.plots.plans import reach
 from bayeslaw.plots.style import style
 
 MAX_SVG = 600_000  # bytes; a larger picture becomes a PNG
@@ -62,9 +61,8 @@ def picture(figure: Figure, alt: str, caption: str = "") -> Picture:
         if len(drawn) > MAX_SVG:
             kind = "png"
             drawn = _drawn(figure, "png", dpi=180)
-    return Picture(
-        _source(drawn, kind), alt, caption, round(96 * figure.get_figwidth())
-    )
+    width = round(96 * figure.get_figwidth())
+    return Picture(_source(drawn, kind), alt, caption, width)
 
 
 def formula(latex: str) -> Picture:
@@ -146,24 +144,24 @@ def explore(
     named = {"plan": plans} if isinstance(plans, Plan) else dict(plans)
     if not named:
         raise BayeslawError("give a plan, or several by name.")
-    return Explorer(
-        {name: _page(name, plan, atpp, replay) for name, plan in named.items()}
-    )
+    pages = {}
+    for name, plan in named.items():
+        pages[name] = _page(name, plan, atpp, replay)
+    return Explorer(pages)
 
 
 def _page(
     name: str, plan: Plan, atpp: Floats | None, replay: Floats | None
 ) -> dict[str, Any]:
+    """What the page has of a plan: see `Explorer.plans`."""
     if not plan.chosen.atpp < math.inf:
         raise BayeslawError(f"{name}: no draw meets the limits; relax one.")
-    budgets = (
-        np.geomspace(*reach(plan), BUDGETS) if atpp is None else np.asarray(atpp, float)
-    )
-    ratios = (
-        np.linspace(0.005, 0.995, RATIOS)
-        if replay is None
-        else np.asarray(replay, float)
-    )
+    if atpp is None:
+        atpp = np.geomspace(*reach(plan), BUDGETS)
+    if replay is None:
+        replay = np.linspace(0.005, 0.995, RATIOS)
+    budgets = np.asarray(atpp, float)
+    ratios = np.asarray(replay, float)
     for axis in (budgets, ratios):
         if axis.ndim != 1 or not len(axis) or not (np.diff(axis) > 0).all():
             raise BayeslawError("atpp and replay: give numbers in ascending order.")
@@ -172,17 +170,10 @@ def _page(
     columns = ["confidence", "atpp", "replay", "tokens", "flops"]
     columns += ["p_target", "p_forgetting", "p_both"]
     shown = plan.shown()
-    texts = [
-        {"text": block.text, "level": block.level}
-        if isinstance(block, Note)
-        else {"text": block}
-        for block in takewhile(lambda block: not isinstance(block, Table), shown.blocks)
-        if isinstance(block, Note) or (isinstance(block, str) and block)
-    ]
     document: dict[str, Any] = jsonable(
         {
             "title": shown.title,
-            "texts": texts,
+            "texts": _texts(shown),
             "confidence": plan.confidence,
             "losses": plan.losses,
             "params": plan.limits["params"],
@@ -194,3 +185,16 @@ def _page(
         }
     )
     return document
+
+
+def _texts(shown: Shown) -> list[dict[str, str]]:
+    """The sentences above the first table, those with a level beside it."""
+    texts = []
+    for block in shown.blocks:
+        if isinstance(block, Table):
+            break
+        if isinstance(block, Note):
+            texts.append({"text": block.text, "level": block.level})
+        elif isinstance(block, str) and block:
+            texts.append({"text": block})
+    return texts

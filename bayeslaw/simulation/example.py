@@ -14,17 +14,17 @@ from bayeslaw.common.shown import Block, Note, Shown
 from bayeslaw.inference.fitting import fit
 from bayeslaw.inference.pools import Fit
 from bayeslaw.inference.settings import FitKeywords, shows_settings
-from bayeslaw.planning.chance_constraint import Place
-from bayeslaw.planning.planned_run import are_measured, check_limits
-from bayeslaw.planning.planner import monte_carlo, plan
-from bayeslaw.planning.result import (
-    BEYOND,
+from bayeslaw.planning.arguments import are_measured, check_limits
+from bayeslaw.planning.chance_constraint import Candidate
+from bayeslaw.planning.choices import (
     INFEASIBLE,
     Choice,
-    Plan,
     budget_text,
     replay_ratios,
 )
+from bayeslaw.planning.monte_carlo import monte_carlo
+from bayeslaw.planning.planner import plan
+from bayeslaw.planning.result import BEYOND, Plan
 from bayeslaw.simulation.worlds import World, paper_world, true_fits
 
 
@@ -45,42 +45,35 @@ class WorldPlan(Plan):
     other_error: dict[str, Any]
 
     def shown(self) -> Shown:
-        """The plan of the true laws, what the stated probability costs, and the plan itself."""
+        """The plan of the true laws, what the confidence costs, and the plan itself."""
         whole = super().shown()
+        title = "Deterministic plan of the true laws: infeasible"
         blocks: list[Block] = []
-        if math.isfinite(self.truth.atpp):
-            budget = (
-                f"{self.truth.atpp:.1f} ATPP at {100 * self.truth.replay:.0f} % replay"
-            )
+        truth = self.truth
+        if math.isfinite(truth.atpp):
             title = (
-                f"Deterministic plan of the true laws: {budget}, {count(self.truth.tokens)} "
-                f"tokens, {self.truth.flops:.3g} FLOPs"
+                f"Deterministic plan of the true laws: {truth.atpp:.1f} ATPP at "
+                f"{100 * truth.replay:.0f} % replay, {count(truth.tokens)} tokens, "
+                f"{truth.flops:.3g} FLOPs"
             )
-            place = {"atpp": self.truth.atpp, "replay": self.truth.replay}
-            latent = self.at(**place, losses="latent").p_both
-            measured = self.at(**place, losses="predictive").p_both
-            blocks += [
+            run = {"atpp": truth.atpp, "replay": truth.replay}
+            latent = self.at(**run, losses="latent").p_both
+            measured = self.at(**run, losses="predictive").p_both
+            blocks.append(
                 "With so many tokens the true laws just meet the limits. By the posteriors, latent "
                 f"losses meet them with probability {latent:.2f}, and the measured losses of one "
                 f"new run with {measured:.2f}."
-            ]
-        else:
-            title = "Deterministic plan of the true laws: infeasible"
-        stated = f"{100 * self.confidence:g} %"
-        budgets = {
-            self.losses: _budget(self, self.error),
-            self._other_kind: _budget(self.other_plan, self.other_error),
-        }
-        means = {"latent": "latent losses, without noise"}
-        means["predictive"] = "measured losses of one new run"
-        own, other = (f"{means[kind]}: {budget}" for kind, budget in budgets.items())
-        noise = [
-            f"{100 * np.std(limit.domain.deviation):.2g} %"
-            for limit in self.problem.limits
-        ]
+            )
+        budget = f"{KINDS[self.losses]}: {_budget(self, self.error)}"
+        other_budget = _budget(self.other_plan, self.other_error)
+        other_budget = f"{KINDS[self._other_kind]}: {other_budget}"
+        noise = []
+        for limit in self.problem.limits:
+            sd = 100 * np.std(limit.domain.deviation)
+            noise.append(f"{sd:.2g} %")
         blocks += [
-            f"To meet both limits with probability {stated} takes, of",
-            [f"{own};", f"{other}."],
+            f"To meet both limits with probability {100 * self.confidence:g} % takes, of",
+            [f"{budget};", f"{other_budget}."],
             "The two differ by the noise of one new run, with a standard deviation of "
             f"{noise[0]} of the target's loss and {noise[1]} of the source's: a plan that just "
             "meets a limit leaves no room for it.",
@@ -90,6 +83,11 @@ class WorldPlan(Plan):
         return replace(whole, title=title, blocks=[*blocks, *whole.blocks])
 
 
+KINDS = {
+    "latent": "latent losses, without noise",
+    "predictive": "measured losses of one new run",
+}
+"""Kinds of losses, in words."""
 # With the default target_accept, a few trajectories of the source law diverge.
 FITS: FitKeywords = {"target_accept": 0.995, "discrepancy": "none"}
 """Settings of the fits of the example."""
@@ -138,40 +136,44 @@ def plan_example(
     """
     world = paper_world()
     train = "ptpp <= 31"
+    if max_loss is None:
+        max_loss = world.limits["max_loss"]
+    if max_forgetting is None:
+        max_forgetting = world.limits["max_forgetting"]
     limits: dict[str, float | None] = {
-        "max_loss": world.limits["max_loss"] if max_loss is None else max_loss,
-        "max_forgetting": world.limits["max_forgetting"]
-        if max_forgetting is None
-        else max_forgetting,
+        "max_loss": max_loss,
+        "max_forgetting": max_forgetting,
     }
     # Before the fits, which take half a minute.
     check_limits(limits, None, confidence, relative=True)
     are_measured(losses)
     if replay is not None:
         replay_ratios(replay)
-    chosen: FitKeywords = {**FITS, **settings}
+    merged: FitKeywords = {**FITS, **settings}
     fits = []
     for domain in (world.target, world.source):
-        table, _ = world.table(domain, seed=seed).split(
-            train, "ptpp == 279", world.anchors
-        )
-        fitted = fit(world.laws[domain], table, seed=seed, **chosen)
-        fits.append(fitted.accepted(accepts))
-    asked = {**world.limits, **limits, "confidence": confidence, "replay": replay}
+        table = world.table(domain, seed=seed)
+        fitted, _ = table.split(train, "ptpp == 279", world.anchors)
+        posterior = fit(world.laws[domain], fitted, seed=seed, **merged)
+        fits.append(posterior.accepted(accepts))
     target, source = fits
-    return plan_in_world(world, target, source, **asked, losses=losses, seed=seed)
+    arguments = {**world.limits, **limits, "confidence": confidence, "replay": replay}
+    return plan_in_world(world, target, source, **arguments, losses=losses, seed=seed)
 
 
-def plan_in_world(world: World, target: Fit, source: Fit, **asked: Any) -> WorldPlan:
+def plan_in_world(
+    world: World, target: Fit, source: Fit, **arguments: Any
+) -> WorldPlan:
     """A plan by fits to tables of a world, beside that of the world's true laws."""
-    asked = {"baseline": world.baseline()} | asked
-    found = plan(target=target, source=source, **asked)
+    arguments = {"baseline": world.baseline()} | arguments
+    uncertain = plan(target=target, source=source, **arguments)
     true_target, true_source = true_fits(world)
-    sure = plan(target=true_target, source=true_source, **asked)
+    certain = plan(target=true_target, source=true_source, **arguments)
     truth = INFEASIBLE
-    if math.isfinite(sure.atpp):
-        truth = found.at(atpp=sure.atpp, replay=sure.replay)
-    return WorldPlan(**vars(found), truth=truth, other_error=_error_of_other(found))
+    if math.isfinite(certain.atpp):
+        truth = uncertain.at(atpp=certain.atpp, replay=certain.replay)
+    other_error = _error_of_other(uncertain)
+    return WorldPlan(**vars(uncertain), truth=truth, other_error=other_error)
 
 
 def _error_of_other(plan: Plan) -> dict[str, Any]:
@@ -182,9 +184,13 @@ def _error_of_other(plan: Plan) -> dict[str, Any]:
     problem = replace(plan.problem, measured=not plan.problem.measured)
     if plan.other_status == BEYOND:
         problem = replace(problem, far=None)
-    return monte_carlo(problem, Place(math.log(other.atpp), other.replay, 0))[0]
+    candidate = Candidate(math.log(other.atpp), other.replay, 0)
+    error, _ = monte_carlo(problem, candidate)
+    return error
 
 
 def _budget(choice: Choice, error: Mapping[str, Any]) -> str:
     """A budget in words, with its Monte Carlo error."""
-    return budget_text(choice, error) if math.isfinite(choice.atpp) else "infeasible"
+    if not math.isfinite(choice.atpp):
+        return "infeasible"
+    return budget_text(choice, error)

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Floats
+from bayeslaw.common.defaults import DELTA
 from bayeslaw.common.errors import BayeslawError, LawError, unknown
 from bayeslaw.common.files import models_dir
 from bayeslaw.design.design import Design
@@ -79,21 +80,27 @@ def simulate(
     for parameter in truth:
         if parameter not in law.parameters:
             raise LawError(unknown("parameter", parameter, law.parameters))
-    if missing := [parameter for parameter in law.parameters if parameter not in truth]:
+    missing = [name for name in law.parameters if name not in truth]
+    if missing:
         raise LawError(f"law {law.name}: no value for {', '.join(missing)}.")
     with np.errstate(all="ignore"):
-        loss = law.loss(truth, Design(law, rows).x)
-    if not (np.isfinite(loss) & (loss > 0)).all():
+        x = Design(law, rows).x
+        loss = law.loss(truth, x)
+    positive = np.isfinite(loss) & (loss > 0)
+    if not positive.all():
         raise LawError(
             f"law {law.name}: these parameters give a loss that is not positive and finite."
         )
     # The same draws for every sigma: tables of one seed differ in the size of the noise alone.
-    noise = sigma * np.random.default_rng(seed).standard_normal(len(design))
+    rng = np.random.default_rng(seed)
+    noise = sigma * rng.standard_normal(len(design))
     frame = design.assign(loss=loss * np.exp(noise), synthetic=True)
     return from_frame(frame, f"synthetic {name or law.name}", loss_unit="nats")
 
 
 class UseCase(TypedDict):
+    """The model to adapt and the limits of its losses; see `World.limits`."""
+
     params: float
     ptpp: float
     max_loss: float
@@ -116,9 +123,8 @@ class World:
     # The model, max_loss of the target in nats per token, and max_forgetting of the source,
     # relative to its `baseline`.
     limits: UseCase
-    anchors: (
-        str  # query for the paper's: a few inexpensive rows at the evaluation stage
-    )
+    # Query for the paper's anchors: a few inexpensive rows at the evaluation stage.
+    anchors: str
 
     def design(self) -> pd.DataFrame:
         """Covariates of every row of the grid, without losses."""
@@ -143,9 +149,9 @@ class World:
         """
         n = self.limits["params"] if params is None else params
         p = self.limits["ptpp"] if ptpp is None else ptpp
-        return float(
-            self.loss(self.source, grid(params=n, ptpp=p, replay=1.0, tokens=p * n))[0]
-        )
+        pretraining = grid(params=n, ptpp=p, replay=1.0, tokens=p * n)
+        (loss,) = self.loss(self.source, pretraining)
+        return float(loss)
 
     def table(
         self, domain: str | None = None, *, seed: int = 0, noise: bool | float = True
@@ -167,26 +173,29 @@ class World:
             if domain not in (None, name):
                 continue
             role = "source" if name == self.source else "target"
-            rows = self.design().assign(domain=name, role=role)
+            labels = {"domain": name, "role": role}
+            rows = self.design().assign(**labels)
+            truth = self.truth[name]
             sigma = self.sigma[name] if noise is True else float(noise)
-            losses = simulate(law, self.truth[name], rows, sigma=sigma, seed=[seed, i])
+            losses = simulate(law, truth, rows, sigma=sigma, seed=[seed, i])
             frames.append(losses.frame)
             if name == self.source:
-                # Without noise, since forgetting is relative to the measured value.
-                bases = grid(
-                    params=self.cells["params"], ptpp=self.cells["ptpp"], tokens=0.0
-                )
-                pairs = zip(bases["params"], bases["ptpp"], strict=True)
-                bases = bases.assign(
-                    replay=1.0, loss=[self.baseline(n, p) for n, p in pairs]
-                )
-                frames.append(bases.assign(domain=name, role=role, synthetic=True))
+                frames.append(self._baselines().assign(**labels, synthetic=True))
         if not frames:
             raise BayeslawError(unknown("domain", str(domain), self.laws))
-        name = (
-            f"synthetic {domain or ' and '.join(self.laws)}, {self.title} (seed {seed})"
-        )
+        domains = domain or " and ".join(self.laws)
+        name = f"synthetic {domains}, {self.title} (seed {seed})"
         return from_frame(pd.concat(frames, ignore_index=True), name)
+
+    def _baselines(self) -> pd.DataFrame:
+        """Source losses of the pre-trained models before adaptation, one row per model."""
+        params = self.cells["params"]
+        bases = grid(params=params, ptpp=self.cells["ptpp"], tokens=0.0)
+        # Without noise, since forgetting is relative to the measured value.
+        losses = []
+        for n, p in zip(bases["params"], bases["ptpp"], strict=True):
+            losses.append(self.baseline(n, p))
+        return bases.assign(replay=1.0, loss=losses)
 
 
 def paper_world() -> World:
@@ -202,22 +211,32 @@ def paper_world() -> World:
     >>> world.limits["params"], world.limits["ptpp"], round(world.baseline(), 2)
     (8100000000.0, 279, 2.05)
     """
-    spec = tomllib.loads(
-        (models_dir() / "worlds" / "paper.toml").read_text(encoding="utf-8")
-    )
-    domains = spec.pop("domains")
-    return World(
-        laws={domain: load_law(about["law"]) for domain, about in domains.items()},
-        truth={domain: about["truth"] for domain, about in domains.items()},
-        sigma={domain: about["sigma"] for domain, about in domains.items()},
-        cells=spec.pop("grid"),
-        **spec,
-    )
+    path = models_dir() / "worlds" / "paper.toml"
+    spec = tomllib.loads(path.read_text(encoding="utf-8"))
+    laws = {}
+    truth = {}
+    sigma = {}
+    for domain, about in spec.pop("domains").items():
+        laws[domain] = load_law(about["law"])
+        truth[domain] = about["truth"]
+        sigma[domain] = about["sigma"]
+    cells = spec.pop("grid")
+    return World(laws=laws, truth=truth, sigma=sigma, cells=cells, **spec)
 
 
 def true_fits(world: World) -> list[PointFit]:
     """The true laws of a world's target and source domain, as point fits."""
-    return [
-        PointFit(world.laws[domain], world.truth[domain], ORIGIN, 0.0, 0.02, 0, 0, 1.0)
-        for domain in (world.target, world.source)
-    ]
+    fits = []
+    for domain in (world.target, world.source):
+        point = PointFit(
+            law=world.laws[domain],
+            parameters=world.truth[domain],
+            at=ORIGIN,
+            objective=0.0,
+            delta=DELTA,
+            starts=0,
+            polished=0,
+            agreeing=1.0,
+        )
+        fits.append(point)
+    return fits

@@ -8,7 +8,7 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from bayeslaw.common.arrays import Bools, Floats
-from bayeslaw.common.errors import TableError
+from bayeslaw.common.errors import TableError, argument
 from bayeslaw.tables.units import check_units
 from bayeslaw.tables.validation import (
     BASE_LOSSES,
@@ -92,6 +92,16 @@ def check_domain(rows: pd.DataFrame, name: str, fitted: pd.DataFrame) -> None:
                 f"{name}: rows of {column} {', '.join(sorted(others))}, but the law was fitted to "
                 f"{', '.join(sorted(known))}; choose rows of that {column}{drop}."
             )
+
+
+def require_one_domain(frame: pd.DataFrame, name: str) -> None:
+    """Refuse losses of several domains, of which a law is fitted to one."""
+    domains = distinct(frame, "domain")
+    if len(domains) > 1:
+        raise TableError(
+            f"{name}: several domains ({', '.join(map(str, domains))}); fit one, such as "
+            f"{argument('where', f'domain == {domains[0]!r}')}."
+        )
 
 
 def labels_of(frame: pd.DataFrame, column: str) -> set[str]:
@@ -279,6 +289,20 @@ def check_same_rows(
                 f"row {i}: {column} is {a} in {names[0]} and {b} in {names[1]}; "
                 "give the rows that were forecast, in that order."
             )
+
+
+def runs_of(frame: pd.DataFrame) -> pd.Series:
+    """Which run each row is of, as a number; a label of runs of several models is several runs."""
+    if "run" not in frame:
+        return pd.Series(np.arange(len(frame)), frame.index)
+    labels = label_texts(frame["run"])
+    # Each row without a label is a run of its own.
+    unlabelled = np.where(labels.isna(), np.arange(len(frame)), -1)
+    keys = [labels.fillna(""), pd.Series(unlabelled, frame.index)]
+    for column in ("params", "ptpp", "replay", "unique_tokens", "base"):
+        if column in frame:
+            keys.append(frame[column])
+    return frame.groupby(keys, dropna=False, sort=False).ngroup()
 
 
 def completed(frames: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:

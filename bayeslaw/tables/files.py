@@ -52,10 +52,10 @@ def read_frame(path: str | Path) -> pd.DataFrame:
                 io.StringIO(text), **how, dtype=dict.fromkeys(texts, str)
             )
     except ImportError as error:
-        if path.suffix != ".xlsx":
-            raise
+        needed = "openpyxl" if path.suffix == ".xlsx" else "pyarrow"
+        kind = "Excel" if path.suffix == ".xlsx" else "Parquet"
         raise TableError(
-            f"{path}: Excel needs openpyxl: pip install openpyxl"
+            f"{path}: {kind} needs {needed}: pip install {needed}"
         ) from error
     except UnicodeDecodeError as error:
         byte = f"byte {error.object[error.start]:#x} at {error.start}"

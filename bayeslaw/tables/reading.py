@@ -16,23 +16,18 @@ import pandas as pd
 from bayeslaw.common.errors import TableError, TableWarning, argument, unknown
 from bayeslaw.common.files import shipped
 from bayeslaw.tables.bases import starting
+from bayeslaw.tables.column_names import STEPS, TRAINING, VALIDATION, quoted
 from bayeslaw.tables.comparison import check_role_by_losses
+from bayeslaw.tables.compute import amounts_in, are_bases
 from bayeslaw.tables.files import read_frame
 from bayeslaw.tables.queries import EXPRESSION_NAMES, evaluated, parsed
 from bayeslaw.tables.table import ROLES, LossTable, Role, rows_of
 from bayeslaw.tables.units import UNIT_WORDS, check_counts, check_losses, in_nats
 from bayeslaw.tables.validation import (
     COLUMNS,
-    STEPS,
-    TRAINING,
-    VALIDATION,
-    amounts_of,
-    are_bases,
     canonical,
     check_positive,
     named,
-    quoted,
-    require_frame,
     row_numbers,
     typed,
     without_number,
@@ -100,15 +95,16 @@ def read_table(
     tables: list[LossTable] = []
     for file in [path] if source is None else [path, source]:
         frame = read_frame(file)
-        _check_unit_of_name(frame, columns.get("loss", ""), str(file), loss_unit)
-        _doubt_names(frame, columns, str(file))
-        read_by = _expressions(frame, columns)
+        check_unit_of_name(frame, columns.get("loss", ""), str(file), loss_unit)
+        for doubt in doubts_of_names(frame, columns):
+            warnings.warn(f"{file}: {doubt}", TableWarning, stacklevel=2)
+        read_by = expressions(frame, columns)
         frame = renamed(frame, columns, str(file))
         first = not tables
         if first:
             frame = asked(frame, where, loss_unit, bytes_per_token)
         tables.append(
-            _validated(
+            validated(
                 frame,
                 str(file),
                 role=role if first else None,
@@ -120,7 +116,7 @@ def read_table(
     return (tables[0] if source is None else starting(*tables)).query(where)
 
 
-def _check_unit_of_name(
+def check_unit_of_name(
     frame: pd.DataFrame, column: str, name: str, unit: str | None
 ) -> None:
     """Refuse a column of losses whose name has another unit than nats, unless one is stated."""
@@ -135,11 +131,11 @@ def _check_unit_of_name(
         )
 
 
-def _doubt_names(frame: pd.DataFrame, columns: Mapping[str, str], name: str) -> None:
-    """Warn of steps that are read as tokens, and of training losses, by the names of columns."""
+def doubts_of_names(frame: pd.DataFrame, columns: Mapping[str, str]) -> list[str]:
+    """Steps that are read as tokens, and training losses, by the names of columns, in words."""
     said = []
-    tokens = columns.get("tokens", "")
-    loss = columns.get("loss", "")
+    tokens = columns.get("tokens", "").strip("`")
+    loss = columns.get("loss", "").strip("`")
     if tokens in frame and STEPS.search(tokens) and "token" not in tokens.lower():
         per_step = argument("columns", {"tokens": f"{quoted(tokens)} * 524288"})
         said.append(
@@ -156,11 +152,10 @@ def _doubt_names(frame: pd.DataFrame, columns: Mapping[str, str], name: str) -> 
             else "fit those of a validation set"
         )
         said.append(f"the column {loss!r} has training losses by its name; {there}.")
-    for words in said:
-        warnings.warn(f"{name}: {words}", TableWarning, stacklevel=3)
+    return said
 
 
-def _expressions(frame: pd.DataFrame, columns: Mapping[str, str]) -> dict[str, str]:
+def expressions(frame: pd.DataFrame, columns: Mapping[str, str]) -> dict[str, str]:
     """What columns are read by, as parts of a further expression of the file's columns."""
     read_by = {}
     for column, text in columns.items():
@@ -261,14 +256,14 @@ def read_rows(
     here = {*named(frame).values()}
     here |= {"loss"} if columns.get("loss") not in frame else set()
     columns = {column: text for column, text in columns.items() if column not in here}
-    read_by = _expressions(frame, columns)
+    read_by = expressions(frame, columns)
     frame = asked(renamed(frame, columns, name), where, loss_unit, bytes_per_token)
     if "loss" not in frame:
         frame = of_role(rows_of(frame, name).frame, name, role)
         return LossTable(in_nats(frame, name, loss_unit, bytes_per_token), name).query(
             where
         )
-    rows = _validated(
+    rows = validated(
         frame,
         name,
         role=role,
@@ -342,7 +337,7 @@ def from_frame(
     >>> table.frame["params"].tolist()
     [100000000.0, 1000000000.0]
     """
-    return _validated(
+    return validated(
         frame,
         name,
         role=role,
@@ -352,7 +347,7 @@ def from_frame(
     )
 
 
-def _validated(
+def validated(
     frame: pd.DataFrame,
     name: str,
     *,
@@ -362,8 +357,8 @@ def _validated(
     columns: Mapping[str, str],
 ) -> LossTable:
     """The table of `from_frame`; `columns` are the expressions that columns were read by."""
-    require_frame(frame, name)
-    frame = canonical(frame, name, (*amounts_of(frame), "loss"), lines=True)
+    here = named(frame).values() if isinstance(frame, pd.DataFrame) else ()
+    frame = canonical(frame, name, (*amounts_in([*here]), "loss"), lines=True)
     if "unique_tokens" in frame and "tokens" not in frame:
         raise TableError(
             f"{name}: 'unique_tokens' needs a column 'tokens'; give it, or drop 'unique_tokens'."

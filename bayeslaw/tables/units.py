@@ -1,8 +1,9 @@
 """Units of losses and counts: losses in nats, and numbers that seem to be in another unit."""
 
 import math
+import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 
 import numpy as np
@@ -10,14 +11,12 @@ import pandas as pd
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError, TableWarning, argument, unknown
+from bayeslaw.tables.column_names import MOST_TOKENS, exponent, factor_of_name
 from bayeslaw.tables.covariates import COUNTS, TABLE
 from bayeslaw.tables.validation import (
     BASE_LOSSES,
     COVARIATES,
-    MOST_TOKENS,
     check_positive,
-    exponent,
-    factor_of_name,
     row_numbers,
 )
 
@@ -180,6 +179,36 @@ def published_loss(params: Floats, tokens: Floats) -> Floats:
     J. Hoffmann et al. (2022), Training compute-optimal large language models, equation 10.
     """
     return np.asarray(1.69 + 406.4 / params**0.34 + 410.7 / tokens**0.28)
+
+
+def level_of_losses(rows: pd.DataFrame) -> float:
+    """Median ratio of losses to `published_loss`."""
+    params, tokens, losses = (
+        rows[column].to_numpy(float) for column in ("params", "tokens", "loss")
+    )
+    return float(np.median(losses / published_loss(params, tokens)))
+
+
+def unit_of_name(columns: Iterable[str], name: str) -> str | None:
+    """Unit of the losses of some columns by their names; None if these say none.
+
+    `TableError` for bits per byte, which need the bytes of a token.
+    """
+    units = set()
+    for column in columns:
+        in_name = re.split("[^a-z]+", column.lower())
+        words = [word for word in UNIT_WORDS if word in in_name]
+        units.add(UNIT_WORDS[words[0]] if words else None)
+    if len(units) != 1:
+        return None
+    unit = units.pop()
+    if unit == "bits-per-byte":
+        raise TableError(
+            f"{name}: losses are bits per byte by the name of their column; give "
+            f"{argument('loss_unit', unit)} and {argument('bytes_per_token', 4.4)}, the mean bytes "
+            "of a token of the validation set."
+        )
+    return unit
 
 
 def doubtful_scale(rows: pd.DataFrame) -> list[str]:

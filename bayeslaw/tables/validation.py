@@ -13,10 +13,20 @@ from difflib import get_close_matches
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import is_list_like, is_numeric_dtype
+from pandas.api.types import is_list_like
 
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.errors import TableError, TableWarning, argument
+from bayeslaw.tables.column_names import (
+    NOT_THEIRS,
+    STEPS,
+    SUFFIXES,
+    TRAINING,
+    likely_names,
+    quoted,
+    scaled,
+)
+from bayeslaw.tables.compute import AMOUNTS, are_bases
 from bayeslaw.tables.covariates import FLOPS, TABLE, Covariate
 
 COVARIATES = tuple(TABLE)
@@ -30,39 +40,6 @@ NUMBERS = (*COLUMNS, "annealed", *BASE_LOSSES)
 KNOWN = (*NUMBERS, *LABEL_COLUMNS)
 """Columns with a meaning."""
 ALIASES = {row.alias: c for c, row in TABLE.items()}
-THEIRS = {
-    "params": r"param|model.?size|^size(?![a-z])",
-    "tokens": "token",
-    "ptpp": "tokens?_per_param",
-    "loss": "loss",
-}
-"""Patterns of names that others have for columns."""
-NOT_THEIRS = {
-    "params": "norm|grad|per",
-    "tokens": "per|/s|sec|vocab|pre.?train|unique",
-    "loss": "std|sem|err|lo[0-9]|hi[0-9]|lower|upper|scale|aux|router|balanc|__min|__max",
-}
-"""Patterns of names that only look like these, such as tokens per second."""
-VALIDATION, TRAINING, STEPS = (
-    re.compile(rf"(?:^|[^a-z])(?:{words})(?:[^a-z]|$)", re.IGNORECASE)
-    for words in (
-        "val|valid|validation|eval|test|dev|held.?out",
-        "train|training",
-        "steps?",
-    )
-)
-"""Words in names of columns: of validation losses, of training losses, and of steps."""
-SUFFIXES = {"K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-UNIT_IN_NAME = re.compile(
-    r"(?:^|[^A-Za-z])(?:(?P<letter>[kmbt])|(?P<short>mn|mil|bn|tn)|(?P<word>milli|billi|trilli)ons?)"
-    r"[^A-Za-z]*$",
-    re.IGNORECASE,
-)
-"""Unit of counts at the end of a name, such as n_params_M, tokens_bn or size (billions)."""
-UNIT_AT_NAME = re.compile(r"[a-z](?P<letter>[KMBT])$")
-"""The same as a capital letter right after the name, such as paramsM."""
-MOST_TOKENS = 5e13
-"""Tokens beyond those of any run: more means that a column is in single counts already."""
 SUFFIXED_NUMBER = r"[0-9]*\.?[0-9]+[KkMBT]"
 MISSING = "is missing (NaN); fill it or drop the row"
 MEANING = {"ptpp": "pre-training tokens / params"}
@@ -100,7 +77,11 @@ def canonical(
     The values of `required`, if it is a mapping, say in the error what needs each column. With
     `lines` the copy keeps the index of the frame, by which messages name rows.
     """
-    require_frame(frame, name)
+    given: object = frame  # whatever a user gave
+    if not isinstance(given, pd.DataFrame):
+        kind = "None" if given is None else f"a {type(given).__name__}"
+        how = ": give pd.DataFrame(rows)" if isinstance(given, dict | list) else ""
+        raise TableError(f"{name}: a pandas data frame is expected, not {kind}{how}.")
     lacking = missing_columns(frame, required, name)
     frame = frame.rename(columns=named(frame))
     if repeated := sorted(set(frame.columns[frame.columns.duplicated()])):
@@ -128,40 +109,6 @@ def canonical(
         # Sizes are groups of random effects, which are compared exactly.
         frame["params"] = whole(frame["params"].to_numpy())
     return frame if lines else frame.reset_index(drop=True)
-
-
-def require_frame(given: object, name: str) -> None:
-    """Raise `TableError` unless a user gave a data frame."""
-    if isinstance(given, pd.DataFrame):
-        return
-    kind = "None" if given is None else f"a {type(given).__name__}"
-    how = ": give pd.DataFrame(rows)" if isinstance(given, dict | list) else ""
-    raise TableError(f"{name}: a pandas data frame is expected, not {kind}{how}.")
-
-
-def are_bases(frame: pd.DataFrame) -> pd.Series:
-    """Which rows are of models before adaptation, with tokens = 0: none of a ladder in FLOPs."""
-    if "tokens" not in frame:
-        return pd.Series(False, frame.index)
-    return pd.to_numeric(frame["tokens"], errors="coerce") == 0
-
-
-def amounts_of(frame: pd.DataFrame) -> tuple[str, ...]:
-    """Columns that say how much a table's runs were trained: N and D, or their FLOPs alone."""
-    here = named(frame).values()
-    if FLOPS in here and not {"params", "tokens"} <= {*here}:
-        return (FLOPS,)
-    return ("params", "tokens")
-
-
-def flops_of(frame: pd.DataFrame) -> pd.Series:
-    """Training compute of rows in FLOPs: 6 N D, or the column `flops` of a ladder without these."""
-    if {"params", "tokens"} <= {*frame}:
-        flops: pd.Series = 6 * frame["params"] * frame["tokens"]
-        return flops
-    if FLOPS in frame:
-        return frame[FLOPS].astype(float)
-    raise TableError("compute needs columns 'params' and 'tokens', or 'flops'.")
 
 
 def missing_columns(
@@ -211,30 +158,28 @@ def likely_columns(
     meant: dict[str, str] = {}
     remarks = []
     for column in lacking:
-        other = NOT_THEIRS.get(column, "$^")
-        possible = [c for c in unused if not re.search(other, c)]
-        near = [c for c in possible if re.search(THEIRS.get(column, column), c)]
+        near = likely_names(column, unused)
         if column == "loss" and near:
-            near.sort(key=_kind_of_loss)
-            near = [c for c in near if _kind_of_loss(c) == _kind_of_loss(near[0])]
             if len(near) > 1:
-                losses = ", ".join(quoted(unused[c]) for c in near)
+                losses = ", ".join(quoted(c) for c in near)
                 remarks.append(
-                    f"Each of {losses} may be the losses of a domain: fit one at a time, or give "
-                    "each a row of its own, with a column 'domain' (pandas.DataFrame.melt)."
+                    f"Each of {losses} may be the losses of a domain: bl.read_domains makes a "
+                    "table of each, or choose one."
                 )
             elif TRAINING.search(near[0]):
                 remarks.append(
                     "These are training losses by their name; laws are of validation."
                 )
-        near = near or get_close_matches(column, possible, n=1)
+        if not near:
+            other = NOT_THEIRS.get(column, "$^")
+            possible = [c for c in unused if not re.search(other, c)]
+            near = [unused[c] for c in get_close_matches(column, possible, n=1)]
         if near:
-            theirs = unused.pop(near[0])
-            factor = factor_of_name(theirs, frame.iloc[:, columns.index(theirs)])
-            scaled = column in ("params", "tokens") and factor > 1
-            meant[column] = quoted(theirs) + (
-                f" * {exponent(factor)}" if scaled else ""
-            )
+            theirs = near[0]
+            del unused[theirs.lower()]
+            values = frame.iloc[:, columns.index(theirs)]
+            counted = column in ("params", "tokens")
+            meant[column] = scaled(theirs, values) if counted else quoted(theirs)
     rest = {*lacking} - {*meant}
     params = meant.get("params") or ("params" if "params" in here.values() else "")
     product = f"({params})" if "*" in params else params
@@ -245,50 +190,24 @@ def likely_columns(
     ]
     if flops and "tokens" in rest and params:
         meant["tokens"] = f"{flops[0]} / 6 / {product}"
-    elif flops and {"params", "tokens"} <= rest and FLOPS not in here.values():
+    elif flops and {*AMOUNTS} <= rest and FLOPS not in here.values():
         alone = argument("columns", {FLOPS: flops[0]})
         remarks.append(f"A ladder has FLOPs alone: {alone}, and the law 'ladder'.")
     steps = [quoted(c) for c in unused.values() if STEPS.search(c)]
     if steps and "tokens" in rest - {*meant}:
-        remarks.append(f"Tokens are steps ({steps[0]}) times the tokens of a step.")
-    before = [
-        quoted(c)
-        for lower, c in unused.items()
-        if re.search("pre.?train.*token", lower)
-    ]
-    if before and "ptpp" in rest and params:
-        meant["ptpp"] = f"{before[0]} / {product}"
+        per_step = argument("columns", {"tokens": f"{steps[0]} * 524288"})
+        remarks.append(
+            f"Tokens are steps ({steps[0]}) times the tokens of a step, such as {per_step}."
+        )
+    if "ptpp" in rest and params:
+        before = likely_names("pretraining", unused)
+        if before:
+            values = frame.iloc[:, columns.index(before[0])]
+            meant["ptpp"] = f"{scaled(before[0], values)} / {product}"
+        else:
+            per_base = argument("columns", {"ptpp": f"15e12 / {product}"})
+            remarks.append(f"From bases of 15e12 pre-training tokens it is {per_base}.")
     return meant, remarks
-
-
-def _kind_of_loss(name: str) -> int:
-    """0 for a column of validation losses by its name, 2 for one of training losses, else 1."""
-    if VALIDATION.search(name):
-        return 0
-    return 2 if TRAINING.search(name) else 1
-
-
-def factor_of_name(name: str, values: pd.Series | None = None) -> float:
-    """Factor that makes counts of a column whose name ends with their unit; 1 if none does.
-
-    Values that would be more than any count are in single counts, whatever the name says.
-    """
-    unit = UNIT_IN_NAME.search(name) or UNIT_AT_NAME.search(name)
-    if not unit:
-        return 1.0
-    word = next(text for text in unit.groups() if text)
-    factor = SUFFIXES[word[0].upper()]
-    if (
-        values is not None
-        and pd.to_numeric(values, errors="coerce").max() * factor > MOST_TOKENS
-    ):
-        return 1.0
-    return factor if values is None or is_numeric_dtype(values) else 1.0
-
-
-def exponent(factor: float) -> str:
-    """A power of ten as people write it, such as 1e9."""
-    return f"{factor:.0e}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
 
 
 def named(frame: pd.DataFrame) -> dict[Hashable, str]:
@@ -301,11 +220,6 @@ def named(frame: pd.DataFrame) -> dict[Hashable, str]:
         name = plain if plain in KNOWN and plain not in here else text
         names[column] = ALIASES.get(text.strip(), name)
     return names
-
-
-def quoted(column: str) -> str:
-    """A column in an expression: in backticks if it is no word."""
-    return column if column.isidentifier() else f"`{column}`"
 
 
 def count(text: str) -> float:

@@ -30,10 +30,12 @@ WIDE = {"COLUMNS": "88", "TERM": "dumb"}
 """Variables of the environment for what commands print."""
 
 API = {
-    "Tables": "read_table from_frame example_table grid locate LossTable",
+    "Tables": "read_table from_frame read_domains read_wandb read_tensorboard read_trainer"
+    " example_table grid locate LossTable",
     "Laws and priors": "load_law Law Prior",
-    "Fits": "fit fit_pool fit_map pymc_model Posterior Pool load fit_huber PointFit",
-    "Forecasts and scores": "Forecast score compare register verify Verification",
+    "Fits": "fit fit_groups fit_pool fit_map pymc_model Posterior Pool load fit_huber PointFit",
+    "Forecasts and scores": "forecast TableForecast Forecast score compare register verify"
+    " Verification",
     "Checks and cross-validation": "check Check backtest read_backtest Backtest",
     "Derived numbers": "derive.compute_optimal derive.flops_to_reach derive.compute_multiplier"
     " derive.local_exponents derive.floor derive.at_floors derive.accuracy"
@@ -282,6 +284,31 @@ def excerpt(path: str, start: str, end: str = "") -> None:
         Path(path).suffix, "text"
     )
     show(f"```{kind}", "\n".join(lines[first:last]).rstrip(), "```", "")
+
+
+def picture_numbers(
+    picture: str, columns: dict[str, str], heads: dict[str, str], row: str = ""
+) -> None:
+    """Print numbers that a picture of ``docs/pictures`` keeps, one line for each of its dots.
+
+    `columns` are formats by column, such as ``{"error": ".1f"}``, `heads` the titles of columns.
+    With `row` only the dots whose row begins with it are printed, without the column `row`.
+    """
+    import io
+
+    import pandas as pd
+    from PIL import Image
+
+    with Image.open(DOCS / "pictures" / f"{picture}.png") as image:
+        numbers = pd.read_csv(io.StringIO(image.text["Numbers"]))
+    numbers = numbers[numbers["row"].str.startswith(row)]
+    rows = []
+    for _, dot in numbers.iterrows():
+        cells = []
+        for column, form in columns.items():
+            cells.append(format(dot[column], form) if form else str(dot[column]))
+        rows.append(cells)
+    table((heads[column] for column in columns), rows)
 
 
 # -- output ---------------------------------------------------------------------------------------
