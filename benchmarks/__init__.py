@@ -9,6 +9,7 @@ from benchmarks import (  # noqa: F401
     held_out,
     huber,
     judged,
+    ladders,
     measured,
     optimum,
     pictures,

@@ -67,7 +67,7 @@ def listed_notebooks(studies: bool) -> str:
 
 CONTENTS = {
     "Start": f"from-csv-to-decision believe limits faq {listed_notebooks(studies=False)}",
-    "How-to": "howto/exports howto/table howto/runs howto/law howto/forecast"
+    "How-to": "howto/exports howto/table howto/runs howto/law howto/ladder howto/forecast"
     " howto/accuracy planning"
     " howto/derive howto/recipes howto/register report",
     "Explanation": "results adaptation maths priors huber"

@@ -1,8 +1,10 @@
 """Posteriors and pools: forecasts with bands, the gate, files, and trees that ArviZ reads."""
 
 import cProfile
+import os
 import re
 import shutil
+import signal
 import tracemalloc
 from dataclasses import replace
 from functools import partial
@@ -11,6 +13,7 @@ from pathlib import Path
 import arviz as az
 import arviz_stats as azs
 import h5py
+import joblib
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -24,6 +27,7 @@ from bayeslaw import (
     NotConverged,
     TableError,
     TableWarning,
+    fit_huber,
     from_frame,
     grid,
     load,
@@ -46,11 +50,22 @@ from bayeslaw.model.building import build
 from bayeslaw.model.prior import draw_parameters
 from bayeslaw.model.training import for_table, make_data
 from tests.posteriors import of_role, turned
-from tests.support import DATA, SAVED, TRUTH, on_bound, refused, saved, small, stages
+from tests.support import (
+    CHINCHILLA,
+    DATA,
+    SAVED,
+    TRUTH,
+    on_bound,
+    refused,
+    saved,
+    small,
+    stages,
+)
 
 ALLOW = "unconverged"
 ROWS = grid(params=[2e9, 1e10], tokens=[2e11, 1e12])
 PLACE = ["position", "decades"]
+SIMULATED = grid(params=[1e8, 3e8, 1e9, 3e9], tokens=[1e9, 3e9, 1e10])
 
 
 @pytest.fixture
@@ -681,6 +696,28 @@ def test_a_worker_of_dask_saves_a_fit(posterior, path):
     with distributed.Client(**one) as client:
         client.submit(posterior.save, path).result()
     assert load(path).convergence == posterior.convergence
+
+
+def dying_fit(seed: int, died: Path) -> float:
+    """Exponent of a Huber fit; the first process that fits seed 3 dies."""
+    if seed == 3 and not died.exists():
+        died.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    table = bl.simulate("chinchilla", CHINCHILLA, SIMULATED, sigma=0.01, seed=seed)
+    return fit_huber("chinchilla", table).parameters["alpha"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # Dask's own, which change with its version
+def test_fits_on_a_cluster_survive_a_worker_that_dies(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    died = tmp_path / "died"
+    two = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    jobs = [joblib.delayed(dying_fit)(seed, died) for seed in range(8)]
+    with distributed.Client(**two), joblib.parallel_config(backend="dask"):
+        found = joblib.Parallel()(jobs)
+    assert died.exists()
+    assert found == [dying_fit(seed, died) for seed in range(8)]
 
 
 def test_a_posterior_is_named_as_what_it_is(posterior, path):

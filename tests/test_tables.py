@@ -131,7 +131,7 @@ HINTS = {
         r"training losses by their name.* Tokens are steps \(_step\) times the tokens of a step",
     "params,tokens,loss math,loss web\n1e8,1e9,2,3\n":
         "{'loss': '`loss math`'}. Each of `loss math`, `loss web` may be the losses of a domain",
-    "compute,final_loss\n1e18,3\n": r"Perhaps columns={'loss': 'final_loss'}\.$",
+    "compute,final_loss\n1e18,3\n": r"Perhaps columns={'loss': 'final_loss'}\. A ladder has FLOPs",
 }  # fmt: skip
 TWICE = r"'loss' is not a number .line 4: twice"
 

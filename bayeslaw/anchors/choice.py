@@ -15,6 +15,7 @@ from bayeslaw.common.formatting import count
 from bayeslaw.common.shown import Block, Note, Showing, Shown, Table
 from bayeslaw.inference.pools import Pool, with_draws
 from bayeslaw.inference.posterior import Posterior
+from bayeslaw.tables.compute import flops_of
 from bayeslaw.tables.table import Rows
 from bayeslaw.tables.units import check_units
 from bayeslaw.tables.validation import COVARIATES
@@ -77,7 +78,8 @@ class Anchors(Showing):
             self._runs(unit),
             Note(legend, "quiet"),
         ]
-        sizes = picks["params"].nunique()
+        sized = "params" if "params" in picks else "flops"
+        sizes = picks[sized].nunique()
         if sizes == 1 and len(picks) > 1:
             words = (
                 "All of one size: these runs cannot show that the law is wrong about N."
@@ -216,5 +218,5 @@ def _longest_rows(rows: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.Da
     """The longest row of each run, with its label and covariates."""
     names = dict.fromkeys(("run", *COVARIATES, *columns))
     present = [name for name in names if name in rows[0]]
-    longest = [of_run.nlargest(1, "tokens")[present] for of_run in rows]
+    longest = [of_run.loc[[flops_of(of_run).idxmax()], present] for of_run in rows]
     return pd.concat(longest, ignore_index=True)

@@ -9,6 +9,7 @@ import pandas as pd
 from bayeslaw.common.arrays import Floats, Ints
 from bayeslaw.common.errors import BayeslawError, unknown
 from bayeslaw.model import effects
+from bayeslaw.tables.compute import flops_of
 from bayeslaw.tables.table import LossTable
 
 COSTS = {
@@ -112,9 +113,7 @@ def costs(
 def _costs_of_rows(frame: pd.DataFrame, cost: str) -> Floats:
     """Cost of a run to each row: 6 N D, or what a column says."""
     if cost in COSTS:
-        params = frame["params"].to_numpy(float)
-        tokens = frame["tokens"].to_numpy(float)
-        return np.asarray(6 * params * tokens)
+        return flops_of(frame).to_numpy(float)
     if cost in frame:
         numbers = pd.to_numeric(frame[cost], errors="coerce")
         return numbers.to_numpy(float)

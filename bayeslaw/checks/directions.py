@@ -19,7 +19,8 @@ from bayeslaw.checks.prior_draws import prior_of
 from bayeslaw.common.arrays import Floats
 from bayeslaw.common.formatting import listed
 from bayeslaw.inference.posterior import Posterior
-from bayeslaw.tables.covariates import TABLE
+from bayeslaw.laws.law import Law
+from bayeslaw.tables.covariates import FLOPS, TABLE
 
 # Singular values below which the data are less informative about a direction than the prior, and
 # below which they have less than a hundredth of its information (the square).
@@ -71,14 +72,23 @@ def judge_directions(fit: Posterior, rows: pd.DataFrame | None) -> Finding:
 
 
 def _log_losses(fit: Posterior, rows: pd.DataFrame) -> dict[str, Floats]:
-    """Mean latent log loss, (draws,), of the rows of each PTPP, or of each size without PTPP."""
-    by = "ptpp" if "ptpp" in fit.law.columns else "params"
+    """Mean latent log loss, (draws,), of the rows of each PTPP, else size, else budget."""
+    by = _grouping(fit.law)
+    text = (TABLE | fit.law.declared)[by].text
     latent = np.log(fit.latent(rows))
     groups: dict[str, Floats] = {}
     for value, members in rows.groupby(by).indices.items():
-        name = f"{TABLE[by].text} {value:.3g}"
+        name = f"{text} {value:.3g}"
         groups[name] = latent[:, members].mean(1)
     return groups
+
+
+def _grouping(law: Law) -> str:
+    """The covariate by which rows are told apart: PTPP, else size, else FLOPs."""
+    for column in ("ptpp", "params", FLOPS):
+        if column in law.columns:
+            return column
+    return law.columns[0]
 
 
 def _record(

@@ -23,7 +23,7 @@ from bayeslaw.inference.forecast import Forecast
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.tables.comparison import fitted_rows
-from bayeslaw.tables.covariates import Covariate
+from bayeslaw.tables.covariates import FLOPS, Covariate
 from bayeslaw.tables.hull import NEAR_DECADES, axes, decades, displacement
 from bayeslaw.tables.table import LossTable, subset
 from bayeslaw.tables.validation import row_numbers
@@ -161,7 +161,8 @@ def cuts(
 
 def _possible_cuts(table: LossTable, position: Floats) -> list[Bools]:
     """Rows up to each position, where a refit of them is no other problem than the fit."""
-    sizes = table.frame["params"]
+    # Of a ladder in FLOPs, each budget is a size.
+    sizes = table.frame["params" if "params" in table.frame else FLOPS]
     fewest_sizes = min(2, sizes.nunique())
     fewest_rows = max(MIN_FITTED, len(table) // 2)
     possible = []
@@ -177,6 +178,8 @@ def _possible_cuts(table: LossTable, position: Floats) -> list[Bools]:
 def grouped(frame: pd.DataFrame) -> Ints:
     """Group of each row: its size, then size and PTPP, then replay too, until there are three."""
     columns = [column for column in GROUPS if column in frame]
+    if not columns and FLOPS in frame:
+        columns = [FLOPS]
     index = np.zeros(len(frame), int)
     for number in range(1, len(columns) + 1):
         groups = frame.groupby(columns[:number])

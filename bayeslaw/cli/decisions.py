@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+AMOUNTS = {"params", "tokens", "flops"}
+"""Covariates of rows whose local exponents are asked for."""
+
+
 @dataclass(frozen=True)
 class Asked:
     """The numbers to derive, beside the floor."""
@@ -54,10 +58,10 @@ class Asked:
 
     def __post_init__(self) -> None:
         """Raise `BayeslawError` for options that are of no use by themselves."""
-        if self.at and not (
-            self.flops or self.loss or self.at.keys() & {"params", "tokens"}
-        ):
-            raise BayeslawError("--at needs params and tokens, or --flops or --loss.")
+        if self.at and not (self.flops or self.loss or self.at.keys() & AMOUNTS):
+            raise BayeslawError(
+                "--at needs params and tokens, or flops, or --flops or --loss."
+            )
         if self.drift and not self.flops:
             raise BayeslawError("--drift is of the split of budgets; give --flops.")
         if self.against and not self.loss:
@@ -96,7 +100,7 @@ class Asked:
             derived["compute_multiplier"] = multiplier
         elif self.loss:
             derived["flops_to_reach"] = ask.flops_to_reach(fit, self.loss, **fixed)
-        if self.at.keys() & {"params", "tokens"}:
+        if self.at.keys() & AMOUNTS:
             rows = bl.grid(**self.at)
             derived["local_exponents"] = ask.local_exponents(fit, rows)
         return derived

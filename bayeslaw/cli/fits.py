@@ -206,7 +206,7 @@ def next_commands(fitted: "bl.Posterior | bl.Pool", out: Path | None) -> list[st
     frame = fitted.table.frame
     # Twice the largest model and its tokens. Its other covariates are its own: the largest ratio of
     # pre-training tokens to parameters, for one, is that of a small model.
-    by = [c for c in ("params", "tokens") if c in fitted.columns]
+    by = [c for c in ("params", "tokens", "flops") if c in fitted.columns]
     largest = frame.sort_values(by).iloc[-1]
     ahead = {c: largest[c] * (2 if c in by else 1) for c in fitted.columns}
     grid = " ".join(f"{column}={value:.3g}" for column, value in ahead.items())

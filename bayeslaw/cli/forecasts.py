@@ -9,10 +9,11 @@ from bayeslaw.cli import options as opt
 from bayeslaw.cli import sources
 from bayeslaw.cli.app import command
 from bayeslaw.cli.options import argument, option, output, query
-from bayeslaw.cli.parsing import Covariates, Levels
-from bayeslaw.common.defaults import COVARIATE_TOLERANCE
+from bayeslaw.cli.parsing import Covariates, Levels, numbers
+from bayeslaw.common.defaults import AUTO, COVARIATE_TOLERANCE
 from bayeslaw.common.errors import TableError
 from bayeslaw.common.shown import Shown
+from bayeslaw.tables.covariates import FLOPS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,6 +36,12 @@ class Bands:
         "--why",
         default=False,
     )
+    floors: str | None = option(
+        "Forecast with the floor E at these values too, in nats, or at quantiles of its posterior: "
+        "auto, which is the default of a law of FLOPs alone.",
+        metavar="auto|E,...",
+        default=None,
+    )
     out: Path | None = output("Write the bands (CSV or Parquet).", *opt.TABLES)
     figure: Path | None = output(
         "Draw fitted runs, the law, and the forecast with its bands (PNG, PDF or SVG).",
@@ -43,10 +50,33 @@ class Bands:
 
     def check(self, fitting: opt.Fitting) -> None:
         """Raise `BayeslawError` for options that have no effect on the fit."""
+        self._floors()  # raises before the fit
         if fitting.method != "nuts":
             opt.refuse(
-                f"on --method {fitting.method}", "levels", "kind", "why", "backtest"
+                f"on --method {fitting.method}",
+                "levels",
+                "kind",
+                "why",
+                "floors",
+                "backtest",
             )
+
+    def _floors(self) -> list[float] | None:
+        """The values of --floors; None for quantiles of the posterior."""
+        if self.floors in (None, AUTO):
+            return None
+        return numbers(self.floors, "--floors", "write it as 1.4,1.6, or auto")
+
+    def _by_floor(
+        self, fitted: "bl.Posterior | bl.Pool", rows: "bl.LossTable", seed: int
+    ) -> Shown:
+        """How the forecast moves with the floor, if that was asked for or is the law's default."""
+        from bayeslaw.inference.pools import of_one_law
+
+        if self.floors is None and fitted.columns != (FLOPS,):
+            return Shown()
+        fit = of_one_law(fitted, "--floors")
+        return bl.derive.at_floors(fit, rows, self._floors(), seed=seed).shown()
 
     def forecast(
         self, fitted: sources.Fitted, rows: "bl.LossTable", fitting: opt.Fitting
@@ -73,6 +103,8 @@ class Bands:
                 predicted.write(self.out, self.levels)
             shown = predicted.shown(self.levels, why=self.why)
         whole = _titled(shown, rows).adding(out=self.out)
+        if not isinstance(fitted, bl.PointFit):
+            whole += self._by_floor(fitted, rows, fitting.seed)
         if "loss" in rows.frame:
             scores, words = scored(predicted, rows)
             # A forecast with bands has said which rows were fitted.

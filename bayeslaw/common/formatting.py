@@ -21,8 +21,17 @@ UNITS = (
 """Units of counts: their size, the least number of them that is written so, and their suffix."""
 
 
+MOST_COUNT = 1e16
+"""More parameters, or tokens, than any run has."""
+
+
 def count(value: float) -> str:
-    """Format a count with three significant digits and a unit: k (from 10k), M, B or T."""
+    """Format a count with three significant digits and a unit: k (from 10k), M, B or T.
+
+    FLOPs are more than any count, and have an exponent.
+    """
+    if abs(value) >= MOST_COUNT:
+        return f"{value:.3g}".replace("e+", "e")
     for unit, least, suffix in UNITS:
         if abs(value) >= 0.9995 * least * unit:
             return f"{value / unit:.3g}{suffix}"

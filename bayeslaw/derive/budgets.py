@@ -24,6 +24,7 @@ from bayeslaw.derive.intervals import quantile
 from bayeslaw.derive.verdicts import verdict_on
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.departure import Departure
+from bayeslaw.tables.compute import flops_of
 from bayeslaw.tables.table import Rows
 from bayeslaw.tables.units import check_units
 from bayeslaw.tables.verdict import MEASURED_DECADES, Verdict
@@ -316,7 +317,7 @@ def searched(fit: Posterior, search: Range | None) -> Range:
 def training_flops(fit: Posterior) -> Floats:
     """Budgets 6 N D of the training rows."""
     rows = fit.table.frame
-    return (FLOPS * rows["params"] * rows["tokens"]).to_numpy(float)
+    return flops_of(rows).to_numpy(float)
 
 
 def reach_of(fits: Sequence[Posterior]) -> Range:

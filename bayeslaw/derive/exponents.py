@@ -8,7 +8,9 @@ from bayeslaw.derive.derived import Derived, derived
 from bayeslaw.derive.verdicts import checked, read_columns, verdict_on, warn_beyond
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.laws.law import Law
-from bayeslaw.laws.symbols import SYMBOLS, Values
+from bayeslaw.laws.symbols import Values, symbol_of
+from bayeslaw.tables.compute import AMOUNTS
+from bayeslaw.tables.covariates import FLOPS
 from bayeslaw.tables.table import Rows
 from bayeslaw.tables.units import check_units
 
@@ -49,7 +51,7 @@ def local_exponents(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
     amounts = law.amounts(draws, posterior.at)
     exponents: dict[str, tuple[Floats, str]] = {}
     totals: dict[str, tuple[Floats, str]] = {}
-    for along in ("params", "tokens"):
+    for along in (*AMOUNTS, FLOPS):
         if along not in law.covariate_names:
             continue
         below = {**x, along: x[along] - LOG_STEP}
@@ -66,7 +68,7 @@ def local_exponents(posterior: Posterior, rows: Rows | pd.DataFrame) -> Derived:
                 slope = np.broadcast_to(slopes[term.leading], shape)
                 exponents[term.leading] = slope, "1"
         for name in ("reducible", "loss"):
-            totals[f"{name}_{SYMBOLS[along]}"] = slopes[name], "1"
+            totals[f"{name}_{symbol_of(along)}"] = slopes[name], "1"
     verdicts = {"": verdict_on(posterior, frame)}
     warn_beyond(verdicts, [posterior])
     cases = frame[read_columns(law.columns, frame)].reset_index(drop=True)

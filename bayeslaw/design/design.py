@@ -19,6 +19,7 @@ from bayeslaw.laws.departure import Departure
 from bayeslaw.laws.law import Law, shares
 from bayeslaw.laws.symbols import column_of
 from bayeslaw.tables.comparison import require_one_domain
+from bayeslaw.tables.compute import are_bases
 from bayeslaw.tables.table import Rows, rows_of
 from bayeslaw.tables.validation import NUMBERS
 
@@ -95,7 +96,7 @@ class Design:
         TableError
             If rows have D = 0, where the law has no value.
         """
-        if (self.frame["tokens"] == 0).any():
+        if are_bases(self.frame).any():
             raise TableError(
                 f"{self.name}: the law {self.law.name} has no value at tokens = 0."
             )

@@ -28,6 +28,7 @@ from bayeslaw.inference.settings import FitKeywords, make_settings, shows_settin
 from bayeslaw.inference.specification import specify
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
+from bayeslaw.tables.compute import flops_of
 from bayeslaw.tables.files import read_frame, write_frame
 from bayeslaw.tables.table import LossTable, require_table, subset
 from bayeslaw.tables.validation import COVARIATES
@@ -69,7 +70,7 @@ LEGEND = (
 
 
 def amount(rows: pd.DataFrame, along: str) -> pd.Series:
-    return 6 * rows["params"] * rows["tokens"] if along == "flops" else rows[along]
+    return flops_of(rows) if along == "flops" else rows[along]
 
 
 @dataclass(frozen=True)
@@ -355,10 +356,12 @@ def choose_cuts(
     levels = np.unique(value)[:-1]
     rows_before: dict[float, int] = {}
     sizes_before: dict[float, int] = {}
+    # Of a ladder in FLOPs, each budget is a size.
+    sizes_or_budgets = table.frame.get("params", value)
     for cut in levels:
-        params = table.frame.loc[value <= cut, "params"]
-        rows_before[cut] = len(params)
-        sizes_before[cut] = params.nunique()
+        sizes = sizes_or_budgets[value <= cut]
+        rows_before[cut] = len(sizes)
+        sizes_before[cut] = sizes.nunique()
     # One size cannot tell N from D; a table that never has two is cut all the same.
     fewest_sizes = min(2, max(sizes_before.values(), default=0))
     enough = []

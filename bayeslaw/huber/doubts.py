@@ -144,7 +144,8 @@ def _unmarked_checkpoints(table: LossTable) -> list[str]:
     Simulated losses are annealed. A column `annealed` says which are, also if all of them are.
     """
     frame = table.frame
-    if "run" not in frame or "annealed" in frame or is_synthetic(table):
+    lacking = not {"run", "tokens"} <= {*frame}
+    if lacking or "annealed" in frame or is_synthetic(table):
         return []
     tokens = frame["tokens"].groupby(runs_of(frame))
     several = tokens.nunique()

@@ -75,6 +75,9 @@ class Objective:
         cap = np.concatenate([cap_of_amounts, cap_of_exponents])
         self.low: Floats = np.maximum(least, -cap)
         self.high: Floats = np.minimum(most, cap)
+        # Bounds of E are stated in nats, and points have it in units of the mean loss.
+        self.low[0] /= math.exp(self.log_scale)
+        self.high[0] /= math.exp(self.log_scale)
         coupling = law.step(Coupling)
         if coupling is not None:
             for i, name in enumerate(self.names):
@@ -148,6 +151,7 @@ class Objective:
         at_low = point - self.low <= near
         at_high = self.high - point <= near
         bound = np.where(at_low, self.low, self.high)
+        bound[0] *= math.exp(self.log_scale)
         hit = {}
         for i in np.flatnonzero(at_low | at_high):
             hit[self.names[i]] = float(bound[i])

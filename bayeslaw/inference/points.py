@@ -18,6 +18,7 @@ from bayeslaw.huber.starts import screened_starts
 from bayeslaw.laws.law import Law
 from bayeslaw.laws.lawfiles import load_law
 from bayeslaw.model.training import for_table
+from bayeslaw.tables.covariates import FLOPS
 from bayeslaw.tables.table import LossTable
 
 STARTS_PER_EXPONENT = 64
@@ -183,7 +184,8 @@ def _unique(objective: Objective, best: Floats, ends: Floats) -> bool:
     points = solutions(objective, best, ends)
     x = objective.x
     named = {name: points[:, i, None] for i, name in enumerate(objective.names)}
-    columns = [c for c in ("params", "tokens", "ptpp") if c in objective.law.columns]
+    amounts = ("params", "tokens", "ptpp", FLOPS)
+    columns = [c for c in amounts if c in objective.law.columns]
     far = [{**x, c: x[c] + math.log(FACTOR_BEYOND)} for c in columns]
     logs = [np.log(objective.law.loss(named, rows, objective.at)) for rows in far]
     return float(np.ptp(logs, axis=1).max()) < SAME_FORECAST

@@ -58,7 +58,7 @@ def for_rows(law: Law, columns: Columns, name: str = "table") -> Law:
         if acting(term, term.local) or not led:
             kept.append(term)
     if not kept:
-        rows = len(columns["tokens"])
+        rows = len(columns[same[0]])
         raise TableError(
             f"{name}: the {rows} rows are the same in {', '.join(same)}, so no term of "
             f"the law {law.name} varies; add rows that differ, or choose another law."

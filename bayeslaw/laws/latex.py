@@ -4,6 +4,7 @@ import ast
 
 from bayeslaw.laws.formula import OPERATORS, epsilon_of
 from bayeslaw.laws.symbols import SYMBOLS
+from bayeslaw.tables.covariates import FLOPS
 
 _GREEK = (
     "alpha", "beta", "gamma", "eta", "nu", "lambda", "zeta", "phi",
@@ -13,6 +14,8 @@ _GREEK = (
 
 def tex(symbol: str) -> str:
     """LaTeX of a symbol, such as ``alpha``, ``A2`` or ``lambda_``."""
+    if symbol == FLOPS:
+        return "C"
     letters_and_number = symbol.removesuffix("_")
     letters = letters_and_number.rstrip("0123456789")
     number = letters_and_number.removeprefix(letters)

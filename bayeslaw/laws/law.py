@@ -428,16 +428,16 @@ def _ratios(
 
 def logs_of(law: Law, columns: Columns) -> dict[str, Floats]:
     """The covariates that are functions of single columns, without those of the law's steps."""
-    x = {"tokens": np.log(columns["tokens"] / law.token_unit)}
+    x = {}
+    if "tokens" in columns:  # which a ladder in FLOPs lacks
+        x["tokens"] = np.log(columns["tokens"] / law.token_unit)
     for name, row in (TABLE | law.declared).items():
         if name == "tokens" or not (name in law.columns or name in law.held):
             continue
         if name == "replay":
             x |= shares(law, columns[name])
-        elif row.logged:
-            x[name] = np.log(columns[name])
         else:
-            x[name] = columns[name]
+            x[name] = np.log(columns[name]) if row.logged else columns[name]
     return x
 
 

@@ -293,7 +293,6 @@ def _declared(tables: Document, where: str) -> tuple[Covariate, ...]:
         *ALIASES,
         "role",
         "C",
-        "flops",
         "E",
         "L_ref",
     }

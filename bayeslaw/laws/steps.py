@@ -133,7 +133,7 @@ class Offset(Step, Linear):
 
     def covariates(self, columns: Columns, token_unit: float) -> dict[str, Floats]:
         if ANNEALED not in columns:  # all rows are
-            return {OFFSET: np.zeros(len(columns["tokens"]))}
+            return {OFFSET: np.zeros(len(next(iter(columns.values()))))}
         return {OFFSET: 1.0 - columns[ANNEALED]}
 
     def column(self, name: str, x: Values, at: Values, xp: Namespace = np) -> Array:
@@ -143,7 +143,7 @@ class Offset(Step, Linear):
         return x[OFFSET]
 
     def factor(self, p: Values, x: Values, at: Values, xp: Namespace) -> Array:
-        seen = {**x, "tokens": x.get("seen", x["tokens"])}
+        seen = {**x, "tokens": x["seen"]} if "seen" in x else x
         factor: Array = xp.exp(self.value(p, seen, at, xp))
         return factor
 

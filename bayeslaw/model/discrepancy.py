@@ -25,6 +25,7 @@ from bayeslaw.laws.law import Law
 from bayeslaw.laws.priors import Prior
 from bayeslaw.laws.steps import KAPPA, Coupling
 from bayeslaw.laws.symbols import SYMBOLS, Values, column_of, symbol_of
+from bayeslaw.tables.covariates import FLOPS
 
 
 @dataclass(frozen=True)
@@ -200,13 +201,15 @@ class Curvature(Discrepancy):
 
 CURVATURE = Prior("Normal", mu=0, sigma=0.1)
 """Prior of the cross curvature of walking exponents, per squared e-fold."""
-# A median of .3 had .79 times the CRPS on Delphi, 1.01 over five other sources
-# (docs/development-notes.md).
+# A median of .3: .79 times the CRPS on Delphi, 1.01 on five others (docs/development-notes.md).
 WALK_SCALE = Prior("LogNormal", median=0.7, sigma=0.8)
 """Prior of the scale that all walks of a law with walking exponents have in common."""
 # A sigma of 1 had .82 times the CRPS on Delphi, but 1.24 on Gadre and 1.33 on OLMo.
 COUPLING_PRIOR = Prior("LogNormal", median=1, sigma=0.5)
 """Prior of kappa."""
+# Along a ladder C grows as N^2: an exponent of C is half that of N, an e-fold of C half one of N.
+COMPUTE = 0.5**1.5
+"""Standard deviation of a change of an exponent over an e-fold of compute, over that along N."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +222,7 @@ class WalkingExponents(Discrepancy):
     """
 
     # Standard deviation of an exponent's change over an e-fold at scale 1, along the term's own
-    # covariate and along the other; least distance of the knots, in e-folds.
+    # covariate and the other; least distance of the knots, in e-folds.
     spread: float = 0.1
     crossed: float = 0.05
     spacing: float = 0.7
@@ -236,6 +239,12 @@ class WalkingExponents(Discrepancy):
         priors = {"walk_scale": WALK_SCALE}
         leads = {term.coefficient: term.covariates[0] for term in law.terms}
         for name, lead in leads.items():
+            if lead == FLOPS:
+                sd = COMPUTE * self.spread
+                steps = f"walk_{name}"
+                far = 2 * self.spacing
+                deviations.append(Walk(name, steps, "walk_scale", lead, "", sd, far))
+                continue
             other = "tokens" if lead == "params" else "params"
             deviations += [
                 Walk(
@@ -265,10 +274,10 @@ class WalkingExponents(Discrepancy):
         return law.deviating(deviations, priors)
 
     def suits(self, law: Law) -> bool:
-        """Whether the law is a power of N and one of D, or one of them where the other is held."""
+        """Whether the law is a power of N and one of D, one where the other is held, or of C."""
         along = sorted(term.covariates for term in law.terms)
         varying = [(c,) for c in ("params", "tokens") if c not in law.held]
-        return along == varying and all(
+        return along in (varying, [(FLOPS,)]) and all(
             term.power_of(*term.covariates) for term in law.terms
         )
 

@@ -368,13 +368,15 @@ def choose_errors(
         raise FitError(unknown("errors", errors, (AUTO, *ERRORS)))
     if errors == "independent":
         return errors
-    repeated = "run" in frame and frame["run"].dropna().duplicated().any()
+    ordered = {"run", "tokens"} <= {*frame}
+    repeated = ordered and frame["run"].dropna().duplicated().any()
     gaps = order(frame).gap if repeated else np.ones(0)
     if errors == AUTO:
         return "run" if repeated and (gaps > 0).all() and own is None else "independent"
     if not repeated:
         raise TableError(
-            f"{name}: {argument('errors', 'run')} needs a column 'run' with several rows of a run."
+            f"{name}: {argument('errors', 'run')} needs a column 'run' with several rows of a run, "
+            "and 'tokens'."
         )
     # At equal tokens two errors would have correlation 1, whatever the two losses are.
     if (gaps == 0).any():

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bayeslaw.common.arrays import Floats
-from bayeslaw.common.errors import TableError
+from bayeslaw.common.errors import LawError, TableError
 from bayeslaw.common.formatting import digits
 from bayeslaw.common.progress import step
 from bayeslaw.inference.pools import Fit
@@ -26,6 +26,7 @@ from bayeslaw.planning.monte_carlo import monte_carlo
 from bayeslaw.planning.planned_run import PlannedRun, run_of
 from bayeslaw.planning.result import BEYOND, FEASIBLE, Plan
 from bayeslaw.planning.smallest import smallest
+from bayeslaw.tables.covariates import FLOPS
 from bayeslaw.tables.table import is_synthetic
 from bayeslaw.tables.verdict import TOO_FAR
 
@@ -141,6 +142,11 @@ def plan(
     """
     fits = {"target": target, "source": source}
     both = [target, source]
+    for fit in both:
+        if FLOPS in fit.columns:
+            raise LawError(
+                f"law {fit.name} reads flops; a plan needs a law of params, tokens and replay."
+            )
     ratios = fitted_ratios(both) if replay is None else replay_ratios(replay)
     limits = {"max_loss": max_loss, "max_forgetting": max_forgetting}
     check_limits(limits, atpp, confidence, relative=relative)

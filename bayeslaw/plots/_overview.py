@@ -10,6 +10,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from bayeslaw.common.arrays import Floats
+from bayeslaw.common.errors import TableError
 from bayeslaw.common.formatting import count, listed
 from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
@@ -33,12 +34,15 @@ from bayeslaw.plots.style import (
     style,
     title,
 )
+from bayeslaw.tables.covariates import FLOPS
 from bayeslaw.tables.table import Rows, rows_of
 
 CURVE_POINTS = 15
 """Points of the law's curve through a fitted run."""
 MOST_CURVES = 24
 """Most curves of fitted runs; of more, some are left out."""
+LADDER_POINTS = 60
+"""Points of the curve of a law of compute alone."""
 MOST_VALUES = 4
 """Most values of a covariate that the title lists."""
 MEASURED_MARK: Look = {"ls": "", "marker": "D", "ms": 5, "mec": INK, "mew": 0.8}
@@ -56,8 +60,13 @@ def overview(
     if it lies outside the 90 % band. Compute is 6 N D in FLOPs. A line leads to a single run, and a
     title names other covariates in which runs of one size differ. Grey is beyond the fitted runs.
     `rows` and `seed` are as for `forecast`; rows that were fitted are fitted runs.
+
+    Of a law of compute alone, such as ``ladder``, there is one panel: loss against FLOPs, with the
+    bands of the law from the first fitted run to the last forecast.
     """
     valid = rows_of(rows, "grid", fit.columns).frame
+    if FLOPS in fit.columns:
+        return _ladder(fit, valid, seed)
     accepted = fit.accepted("beyond-evidence")
     predictive = accepted.forecast(valid, seed=seed)
     # A fitted row is a fitted run; if all are, they are what was asked for.
@@ -174,6 +183,51 @@ def _curves_to_single_runs(
     starts = ends.assign(tokens=least_tokens)
     runs = pd.concat([starts, ends], ignore_index=True)
     return _law_curves(fit, runs, same, seed)
+
+
+# -- ladders --------------------------------------------------------------------------------------
+
+
+def _ladder(fit: Posterior | Pool, rows: pd.DataFrame, seed: int) -> Figure:
+    """The overview of a law of compute alone."""
+    others = [column for column in fit.columns if column != FLOPS]
+    if others:
+        raise TableError(
+            f"{fit.name}: overview draws loss against flops alone, and this law reads "
+            f"{listed(others)} too; use plots.observed or plots.residuals."
+        )
+    accepted = fit.accepted("beyond-evidence")
+    forecast = accepted.forecast(rows, seed=seed).held_out.to_frame((0.5, 0.9))
+    train = fit.table.measured
+    flops = np.concatenate([train[FLOPS], forecast[FLOPS]])
+    points = np.geomspace(flops.min(), flops.max(), LADDER_POINTS)
+    path = pd.DataFrame({FLOPS: points})
+    curve = accepted.forecast(path, seed=seed).to_frame((0.5, 0.9))
+    figure, (ax,) = axes(1, width=5.2, height=3.6)
+    for level, fill in ((90, FILL_90), (50, FILL_50)):
+        low = curve[f"lower_{level}"]
+        high = curve[f"upper_{level}"]
+        edges = level == 90
+        band(ax, curve[FLOPS], low, high, KEY_COLOUR, fill=fill, edges=edges)
+    ax.plot(curve[FLOPS], curve["median"], color=KEY_COLOUR, lw=0.8)
+    dot: Look = {"color": KEY_COLOUR, "marker": "o", "ls": "", "ms": 4}
+    ax.plot(train[FLOPS], train["loss"], **dot)
+    if "loss" in forecast:
+        outside = forecast[~forecast["inside_90"]]
+        ax.plot(forecast[FLOPS], forecast["loss"], mfc=KEY_COLOUR, **MEASURED_MARK)
+        ax.plot(outside[FLOPS], outside["loss"], **CROSS)
+    log_axis(ax, flops, "compute")
+    ax.set_xlabel("training compute (FLOPs)")
+    losses = np.concatenate([train["loss"], curve["median"]])
+    _loss_axis(ax, losses)
+    ax.set_ylabel(AXIS_LABELS["loss"])
+    handles = _handles(forecast, curves=True)
+    end = train[FLOPS].max()
+    if flops.max() > 1.001 * end:
+        shade_ahead(ax, end)
+        handles.append(Patch(label="beyond the fitted runs", **AHEAD))
+    legend(figure, handles, columns=3)
+    return figure
 
 
 # -- artists --------------------------------------------------------------------------------------

@@ -108,6 +108,10 @@ def in_sample(fit: Fit, *, seed: int = 0) -> Figure:
 @style()
 def _curves(fit: Fit, frame: pd.DataFrame, across: Sequence[str], seed: int) -> Figure:
     """Draw a panel per size; the columns `across`, if they vary, give rows of panels and lines."""
+    if "tokens" not in frame:
+        raise TableError(
+            f"{fit.name}: these rows have no tokens to draw losses against; use plots.overview."
+        )
     frame = frame.assign(panel=0.0)
     if "params" in fit.columns:
         frame["panel"] = near_sizes(frame["params"])

@@ -28,7 +28,7 @@ from bayeslaw.plots.style import (
     look,
     style,
 )
-from bayeslaw.tables.covariates import TABLE
+from bayeslaw.tables.covariates import FLOPS, TABLE
 from bayeslaw.tables.validation import COVARIATES
 
 NOMINAL = np.linspace(0.05, 0.95, 19)
@@ -79,7 +79,9 @@ def observed(predicted: Forecast) -> Figure:
     ends = [min(least_band, loss.min()), max(most_band, loss.max())]
     ax.plot(ends, ends, **DIAGONAL)
     handles: list[Artist] = [key("measured = median", **DIAGONAL)]
-    for i, (size, rows) in enumerate(frame.groupby("params")):
+    column = "params" if "params" in frame else FLOPS
+    letter = "N" if "params" in frame else "C"
+    for i, (size, rows) in enumerate(frame.groupby(column)):
         median = rows["median"]
         dots = look(i, ls="", ms=4.5)
         below = median - rows["lower_90"]
@@ -87,8 +89,8 @@ def observed(predicted: Forecast) -> Figure:
         edges: Look = {"elinewidth": 1, "mec": "white", "mew": 0.4}
         error = [below, above]
         ax.errorbar(median, rows["loss"], xerr=error, **edges, **dots)
-        params = float(str(size))
-        handles.append(key(f"N {count(params)}", **dots))
+        amount = float(str(size))
+        handles.append(key(f"{letter} {count(amount)}", **dots))
     outside = frame[~frame["inside_90"]]
     if not outside.empty:
         ax.plot(outside["median"], outside["loss"], **CROSS)

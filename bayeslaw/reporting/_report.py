@@ -179,7 +179,7 @@ def report(
     add("Checks", checked.shown())
     panels = {}
     # In N and D alone, the overview has all that the panels by size would show.
-    if {*fit.columns} - {"params", "tokens"}:
+    if "tokens" in rows.frame and {*fit.columns} - {"params", "tokens"}:
         panels["forecast"] = plots.forecast(fit, rows, seed=seed)
         panels["in_sample"] = plots.in_sample(fit, seed=seed)
     explained = shown + Shown(blocks=[POSITION])

@@ -8,6 +8,8 @@ from bayeslaw.inference.pools import Pool
 from bayeslaw.inference.posterior import Posterior
 from bayeslaw.model import effects
 from bayeslaw.plots.style import axis_label
+from bayeslaw.tables.compute import flops_of
+from bayeslaw.tables.covariates import FLOPS
 from bayeslaw.tables.table import LossTable
 from bayeslaw.tables.validation import COVARIATES, label_texts
 
@@ -66,10 +68,11 @@ def _ranges(fit: Posterior | Pool, rows: pd.DataFrame) -> pd.DataFrame:
             factor = ""
         label = axis_label(column, about)
         ranges[label] = [_range(frame[column]), forecast, factor]
-    fitted = 6 * frame["params"] * frame["tokens"]
-    new = 6 * rows["params"] * rows["tokens"]
-    spans = [f"{flops.min():.2g} – {flops.max():.2g}" for flops in (fitted, new)]
-    ranges["compute of a row, 6 N D, FLOPs"] = [*spans, beyond(fitted, new)]
+    if FLOPS not in fit.columns:
+        fitted = flops_of(frame)
+        new = flops_of(rows)
+        spans = [f"{flops.min():.2g} – {flops.max():.2g}" for flops in (fitted, new)]
+        ranges["compute of a row, 6 N D, FLOPs"] = [*spans, beyond(fitted, new)]
     heads = ["training rows", "rows to forecast", "beyond the range"]
     return pd.DataFrame.from_dict(ranges, orient="index", columns=heads)
 
@@ -94,11 +97,12 @@ def _groups(fit: Posterior, rows: pd.DataFrame, level: str) -> str:
 
 def cost(frame: pd.DataFrame) -> str:
     """The sum of 6 N D over runs; checkpoints of one run cost its longest D."""
-    flops = 6 * frame["params"] * frame["tokens"]
+    flops = flops_of(frame)
+    how = "6 N D" if "params" in frame else "as the table says"
     if "run" not in frame:
-        return f"{flops.sum():.2g} FLOPs (6 N D, every row counted as one run)"
+        return f"{flops.sum():.2g} FLOPs ({how}, every row counted as one run)"
     by_run = flops.groupby(effects.labels(frame, "run"))
-    return f"{by_run.max().sum():.2g} FLOPs (6 N D)"
+    return f"{by_run.max().sum():.2g} FLOPs ({how})"
 
 
 def beyond(training: pd.Series, new: pd.Series) -> str:

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+FLOPS = "flops"
+"""Column of the training compute of runs, which a law may declare as a covariate."""
 COUNTS = "counts are expected, not millions or billions"
 
 

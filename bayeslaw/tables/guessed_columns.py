@@ -7,6 +7,7 @@ import pandas as pd
 
 from bayeslaw.common.errors import TableError, argument
 from bayeslaw.tables.column_names import TRAINING, likely_names, quoted, scaled
+from bayeslaw.tables.compute import amounts_in
 from bayeslaw.tables.domains import domains_of_columns
 from bayeslaw.tables.queries import parsed
 from bayeslaw.tables.validation import KNOWN, missing_columns, named
@@ -169,7 +170,7 @@ def _require(
     here = {*named(export.frame).values(), *columns}
     if domains:
         here.add("loss")
-    lacking = [c for c in ("params", "tokens", "loss") if c not in here]
+    lacking = [c for c in (*amounts_in(here), "loss") if c not in here]
     if lacking:
         words = missing_columns(export.frame, lacking)
         raise TableError(f"{export.name}: {words}")

@@ -18,6 +18,7 @@ from bayeslaw.common.files import shipped
 from bayeslaw.tables.bases import starting
 from bayeslaw.tables.column_names import STEPS, TRAINING, VALIDATION, quoted
 from bayeslaw.tables.comparison import check_role_by_losses
+from bayeslaw.tables.compute import amounts_in, are_bases
 from bayeslaw.tables.files import read_frame
 from bayeslaw.tables.queries import EXPRESSION_NAMES, evaluated, parsed
 from bayeslaw.tables.table import ROLES, LossTable, Role, rows_of
@@ -356,7 +357,12 @@ def validated(
     columns: Mapping[str, str],
 ) -> LossTable:
     """The table of `from_frame`; `columns` are the expressions that columns were read by."""
-    frame = canonical(frame, name, ("params", "tokens", "loss"), lines=True)
+    here = named(frame).values() if isinstance(frame, pd.DataFrame) else ()
+    frame = canonical(frame, name, (*amounts_in([*here]), "loss"), lines=True)
+    if "unique_tokens" in frame and "tokens" not in frame:
+        raise TableError(
+            f"{name}: 'unique_tokens' needs a column 'tokens'; give it, or drop 'unique_tokens'."
+        )
     frame = of_role(frame, name, role)
     frame = in_nats(frame, name, loss_unit, bytes_per_token)
     check_positive(frame, "loss", name, "losses are nats per token; drop failed runs")
@@ -370,7 +376,7 @@ def validated(
             stacklevel=3,
         )
         frame = frame[~copies]
-    base = frame["tokens"] == 0
+    base = are_bases(frame)
     if base.all():
         raise TableError(f"{name}: every row has tokens = 0; nothing to fit.")
     check_counts(frame, name, columns)

@@ -149,6 +149,8 @@ def counts_of(rows: pd.DataFrame) -> dict[str, float]:
     near 20: both columns are more likely in one unit, and no model has `MOST_PARAMS`.
     """
     columns = ["params", "tokens"]
+    if not {*columns} <= {*rows}:
+        return {}
     rows = rows[rows["tokens"] > 0]
     units: list[tuple[float, ...]] = [
         (1.0, 1e6, 1e9) if rows[column].max() < 1e6 else (1.0,) for column in columns
@@ -211,6 +213,8 @@ def unit_of_name(columns: Iterable[str], name: str) -> str | None:
 
 def doubtful_scale(rows: pd.DataFrame) -> list[str]:
     """What the level of losses, and how they fall, say against the columns of a table of losses."""
+    if not {"params", "tokens"} <= {*rows}:
+        return []
     params, tokens = (rows[column].to_numpy(float) for column in ("params", "tokens"))
     if params.max() > MOST_PARAMS:
         return [

@@ -26,7 +26,8 @@ from bayeslaw.tables.column_names import (
     quoted,
     scaled,
 )
-from bayeslaw.tables.covariates import TABLE, Covariate
+from bayeslaw.tables.compute import AMOUNTS, are_bases
+from bayeslaw.tables.covariates import FLOPS, TABLE, Covariate
 
 COVARIATES = tuple(TABLE)
 COLUMNS = (*COVARIATES, "unique_tokens", "loss")
@@ -92,9 +93,7 @@ def canonical(
         )
     if lacking:
         raise TableError(f"{name}: {lacking}")
-    base = pd.Series(False, frame.index)
-    if "tokens" in frame:
-        base = pd.to_numeric(frame["tokens"], errors="coerce") == 0
+    base = are_bases(frame)
     for column in frame.columns:
         if column in COLUMNS:
             frame[column] = _numbers(
@@ -191,6 +190,9 @@ def likely_columns(
     ]
     if flops and "tokens" in rest and params:
         meant["tokens"] = f"{flops[0]} / 6 / {product}"
+    elif flops and {*AMOUNTS} <= rest and FLOPS not in here.values():
+        alone = argument("columns", {FLOPS: flops[0]})
+        remarks.append(f"A ladder has FLOPs alone: {alone}, and the law 'ladder'.")
     steps = [quoted(c) for c in unused.values() if STEPS.search(c)]
     if steps and "tokens" in rest - {*meant}:
         per_step = argument("columns", {"tokens": f"{steps[0]} * 524288"})

@@ -9,7 +9,7 @@ import pandas as pd
 
 from bayeslaw.common.errors import Acceptance, TableError, TableWarning, accept
 from bayeslaw.common.formatting import listed
-from bayeslaw.tables.covariates import TABLE, Columns, Covariate, about
+from bayeslaw.tables.covariates import FLOPS, TABLE, Columns, Covariate, about
 from bayeslaw.tables.hull import BEYOND_PREFIX, EPOCHS, locate
 from bayeslaw.tables.table import Rows
 
@@ -22,6 +22,8 @@ MEASURED_DECADES = {
     # Fits of data/datablations up to 4, 8 and 16 epochs: up to .15 decades beyond, 90 % bands hold
     # 14 of 15 losses, farther out .05 to 1.00 of them.
     EPOCHS.name: EPOCHS.measured,
+    # Of ladders, from the largest of `benchmarks/ladder.csv`.
+    FLOPS: 2.046,
     "decades": 1.385,
 }
 """Farthest distance at which held-out losses were compared with bands, in decades: of each
@@ -145,8 +147,12 @@ def _distance(name: str, far: float, covariate: Covariate | None) -> str:
 
 def of_measured(positions: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
     """Distances of rows of `locate`, over the farthest at which bands were measured."""
+    names = [*columns]
+    # Along FLOPs alone, the distance from the hull is theirs.
+    if names != [FLOPS]:
+        names.append("decades")
     distances = {}
-    for name in (*columns, "decades"):
+    for name in names:
         column = name if name == "decades" else BEYOND_PREFIX + name
         distances[name] = positions[column] / MEASURED_DECADES.get(name, LEAST_MEASURED)
     return pd.DataFrame(distances)

@@ -38,8 +38,8 @@ API = {
     " Verification",
     "Checks and cross-validation": "check Check backtest read_backtest Backtest",
     "Derived numbers": "derive.compute_optimal derive.flops_to_reach derive.compute_multiplier"
-    " derive.local_exponents derive.floor derive.accuracy"
-    " derive.Derived compare_recipes Recipes derive.frontier derive.Frontier",
+    " derive.local_exponents derive.floor derive.at_floors derive.accuracy"
+    " derive.Derived derive.AtFloors compare_recipes Recipes derive.frontier derive.Frontier",
     "Plans, anchors, studies": "plan Plan Choice plan_example choose_anchors Anchors study"
     " explore Explorer",
     "Reports": "report Report",
