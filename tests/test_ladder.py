@@ -201,6 +201,13 @@ def test_the_command_line_states_the_floors(tmp_path):
     assert "has no effect on" in fails(words + " --method huber --floors .5")
 
 
+def test_one_call_reads_a_ladder(table):
+    short = {"chains": 2, "draws": 200, "retry": False, "progress": False}
+    found = bl.forecast(table.frame, "flops=1e22", accepts="unconverged", **short)
+    assert "The law is ladder, since training compute alone is known." in str(found)
+    assert found.forecast.median.item() == pytest.approx(float(losses(1e22)), rel=0.05)
+
+
 def test_other_laws_forecast_at_floors():
     table = bl.example_table().query("scale <= 3e20")
     fitted = bl.fit(

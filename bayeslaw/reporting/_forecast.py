@@ -146,7 +146,7 @@ def forecast(
     law : str, path or Law, or sequence of these, optional
         As for `fit` and `fit_pool`. By default `chinchilla`, if sizes and tokens alone vary;
         `mixture` if replay varies; `form1n` if pre-training tokens per parameter vary as well, or
-        `transfer` if the losses of the bases are known.
+        `transfer` if the losses of the bases are known; `ladder` of a table of `flops` and losses.
     columns, where, source, role, loss_unit, bytes_per_token
         As for `read_table`; what is given is not guessed.
     accepts : {"unconverged", "beyond-evidence"} or a set of them
@@ -286,6 +286,8 @@ def guess_law(table: LossTable) -> tuple[str, str]:
         If the columns call for none, or the law needs the role of the domain.
     """
     frame = table.frame
+    if "params" not in frame:
+        return "ladder", "since training compute alone is known"
     if _varies_within_sizes(frame, "ptpp"):
         if "replay" not in frame:
             raise TableError(

@@ -60,10 +60,10 @@ class Ends:
 def ends_of_runs(frame: pd.DataFrame, measured: pd.Series, finished: pd.Series) -> Ends:
     """Mark the last `measured` row of each `finished` run as annealed, and no other.
 
-    Rows with the column, simulated rows, and runs of one row each stay as they are: these are taken
-    for ends.
+    Rows with the column or without tokens, simulated rows, and runs of one row each stay as they
+    are: these are taken for ends.
     """
-    if "annealed" in frame or is_synthetic(frame):
+    if "annealed" in frame or "tokens" not in frame or is_synthetic(frame):
         return Ends(frame)
     rows = frame.reset_index(drop=True)
     rows["tokens"] = typed(rows["tokens"])

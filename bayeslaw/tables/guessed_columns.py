@@ -47,7 +47,8 @@ def guess_columns(
         if count not in known:
             _guess_count(export, count, unused, columns)
     params = columns.get("params") or "params"
-    if "tokens" not in known and "tokens" not in columns:
+    sized = "params" in {*known, *columns}
+    if sized and "tokens" not in known and "tokens" not in columns:
         _guess_tokens_of_flops(unused, columns, params)
     if "ptpp" not in known:
         _guess_ptpp(export, unused, columns, params)

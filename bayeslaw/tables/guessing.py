@@ -18,6 +18,7 @@ from bayeslaw.tables.bases import starting
 from bayeslaw.tables.column_names import (
     STEPS,
 )
+from bayeslaw.tables.compute import AMOUNTS
 from bayeslaw.tables.domains import as_rows
 from bayeslaw.tables.files import read_frame
 from bayeslaw.tables.guessed_columns import Export, guess_columns, names_in
@@ -288,6 +289,9 @@ def _refuse_doubtful(
 
 def _assume_nats(export: Export, table: LossTable) -> None:
     """Say which unit losses are taken to be in, and doubt it where they may be bits per token."""
+    if not {*AMOUNTS} <= {*table.frame}:
+        export.assumed.append("Losses are taken for nats per token.")
+        return
     level = level_of_losses(table.frame)
     words = (
         f"Losses are taken for nats per token: they are {level:.2g} times those of Chinchilla's "
