@@ -26,9 +26,7 @@ class Step(ABC):
     distinct: ClassVar[int] = 2
     name: ClassVar[str] = ""  # in saved laws, if a column calls for it
     words: ClassVar[str] = ""  # in reports, which leave it out if empty
-    of_covariates: ClassVar[bool] = (
-        False  # whether its parameters change the covariates
-    )
+    of_covariates: ClassVar[bool] = False  # whether its parameters change covariates
     # In reference coordinates; others are the law's.
     priors: ClassVar[Mapping[str, Prior]] = {}
     # Sizes of parameters for which 1 is far from it.

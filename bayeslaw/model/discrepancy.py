@@ -43,17 +43,15 @@ class Discrepancy(ABC):
 
     kind: ClassVar[str] = ""  #: Its name.
     words: ClassVar[str] = ""  #: What it is, for reports.
-    size_effects: ClassVar[bool] = (
-        True  #: Whether ``effects="auto"`` adds those of model size.
-    )
+    #: Whether ``effects="auto"`` adds those of model size.
+    size_effects: ClassVar[bool] = True
     #: Priors of the standard deviations of random effects beside it, where the law states none.
     effect_priors: ClassVar[Mapping[str, Prior]] = {}
 
     def __post_init__(self) -> None:
         if not 0 <= self.exact < 1:
-            raise LawError(
-                f"discrepancy {self.kind}: exact={self.exact:g} is not in [0, 1)."
-            )
+            given = f"discrepancy {self.kind}: exact={self.exact:g}"
+            raise LawError(f"{given} is not in [0, 1).")
 
     @abstractmethod
     def apply(self, law: Law) -> Law:
@@ -241,9 +239,9 @@ class WalkingExponents(Discrepancy):
         for name, lead in leads.items():
             if lead == FLOPS:
                 sd = COMPUTE * self.spread
-                steps = f"walk_{name}"
                 far = 2 * self.spacing
-                deviations.append(Walk(name, steps, "walk_scale", lead, "", sd, far))
+                walk = Walk(name, f"walk_{name}", "walk_scale", lead, "", sd, far)
+                deviations.append(walk)
                 continue
             other = "tokens" if lead == "params" else "params"
             deviations += [
