@@ -302,7 +302,8 @@ def tables(rows: pd.DataFrame) -> Tables:
     by_case = rows.groupby(["source", "case", "way"])[numbers].mean()
     by_source = by_case.groupby(["source", "way"]).mean()
     scores = by_case["crps"].unstack("way")
-    ratios = np.log(scores.div(scores["separate"], axis=0)).groupby("source").mean()
+    separate = scores.get("separate", np.nan)  # missing while a run has just begun
+    ratios = np.log(scores.div(separate, axis=0)).groupby("source").mean()
     return {
         "All sources, each with equal weight": by_source.groupby("way").mean(),
         "CRPS over that of separate fits, geometric means": np.exp(ratios),

@@ -708,6 +708,7 @@ def dying_fit(seed: int, died: Path) -> float:
 
 
 @pytest.mark.slow
+@on_bound
 @pytest.mark.filterwarnings("default")  # Dask's own, which change with its version
 def test_fits_on_a_cluster_survive_a_worker_that_dies(tmp_path):
     distributed = pytest.importorskip("distributed")
