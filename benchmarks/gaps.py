@@ -19,6 +19,7 @@ from scipy import stats
 import bayeslaw as bl
 from bayeslaw.common.arrays import Floats
 from bayeslaw.evaluate.scores import crps
+from benchmarks import methods
 from benchmarks.runner import Jobs, Tables, experiment
 from benchmarks.splits import CHINCHILLA, DATA
 
@@ -320,3 +321,53 @@ def gaps(options: Namespace) -> Jobs:
         for way in WAYS:
             key = {"source": case.source, "case": case.name, "way": way}
             yield key, partial(scored, case, way, settings)
+
+
+def levels_of(case: Case, way: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Scores of the held-out losses of all groups, of which a gap is the difference."""
+    rows = case.rows()
+    train = rows.query(case.train)
+    test = rows.query(case.test)
+    others = [group for group in test[case.by].unique() if group != case.first]
+    fits = _fitted(case, way, train, [case.first, *others], settings)
+    parts = []
+    for group, fit in fits.items():
+        own = test[test[case.by] == group]
+        if len(own) == 0:
+            continue
+        table = bl.from_frame(own, group)
+        accepted = fit.accepted({"unconverged", "beyond-evidence"})
+        parts.append(methods.by_row(accepted.forecast(table).samples, table))
+    found = pd.concat(parts)
+    passed = all(fit.convergence.ok for fit in fits.values())
+    return {
+        "losses": len(found),
+        **found[["inside_90", "width_90", "error", "crps"]].mean(),
+        "gate": "passed" if passed else "failed",
+    }
+
+
+def levels_tables(rows: pd.DataFrame) -> Tables:
+    numbers = ["inside_90", "width_90", "error", "crps"]
+    by_source = rows.groupby(["source", "way"])[numbers].mean()
+    by_source["passed"] = rows.groupby(["source", "way"])["gate"].agg(
+        lambda gates: (gates == "passed").sum()
+    )
+    by_source["splits"] = rows.groupby(["source", "way"]).size()
+    scores = rows.pivot_table("crps", ["source", "case"], "way")
+    separate = scores.get("separate", np.nan)
+    ratios = np.log(scores.div(separate, axis=0)).groupby("source").mean()
+    return {
+        "By source": by_source,
+        "CRPS over that of separate fits, geometric means": np.exp(ratios),
+    }
+
+
+@experiment(levels_tables, bench=None)
+def levels(options: Namespace) -> Jobs:
+    """The held-out losses themselves, by the joint fits and the separate fits of `gaps`."""
+    settings = SHORT | options.settings
+    for case in cases(options.bench):
+        for way in ("groups", "separate"):
+            key = {"source": case.source, "case": case.name, "way": way}
+            yield key, partial(levels_of, case, way, settings)

@@ -104,6 +104,64 @@ def test_a_group_of_few_rows_is_near_the_others_where_it_was_not_measured(fits):
     assert np.abs(np.median(gap_of(fits, "lion"), axis=0)).max() < 0.1
 
 
+@pytest.fixture(scope="module")
+def adapting():
+    """Two stages of one base fitted together, for each of two domains that are simulated."""
+    rows = bl.grid(
+        params=[2e7, 1e8], tokens=[2e8, 1e9, 5e9], replay=[0.1, 0.5], ptpp=[30]
+    )
+    fits = {}
+    for domain, floor in (("target", 1.6), ("source", 1.9)):
+        truth = {"E": floor, "A": 170, "alpha": 0.3, "B": 53, "beta": 0.25}
+        truth |= {"nu": 0.4, "C": 0.05, "gamma": 0.3}
+        frames = []
+        for seed, mix in enumerate(("web", "books")):
+            table = bl.simulate(
+                "dcpt", truth, rows, role=domain, sigma=0.003, seed=seed
+            )
+            frames.append(table.frame.assign(mix=mix))
+        table = bl.from_frame(pd.concat(frames, ignore_index=True), domain)
+        found = bl.fit_groups("dcpt", table, "mix", **SHORT)
+        accepts = {"unconverged", "beyond-evidence"}
+        fits[domain] = {name: fit.accepted(accepts) for name, fit in found.items()}
+    return fits
+
+
+PLANNED = bl.grid(params=1e8, tokens=[5e8, 2e9], replay=[0.1, 0.5], ptpp=30)
+MEASURED = PLANNED.assign(loss=2.5, mix="web", role="target")
+USES = {
+    "score": lambda one, other: bl.score(one, bl.from_frame(MEASURED, "measured")),
+    "check": lambda one, other: bl.check(one, PLANNED).verdict,
+    "plan": lambda one, other: bl.plan(
+        target=one, source=other, params=1e8, ptpp=30,
+        max_loss=9.0, max_forgetting=0.9, baseline=3.0,
+    ),
+    "frontier": lambda one, other: bl.derive.frontier(one, other, PLANNED, limit=9.0),
+    "floors": lambda one, other: bl.derive.at_floors(one, PLANNED),
+    "anchors": lambda one, other: bl.choose_anchors(one, PLANNED, PLANNED, budget=1e22),
+    "report": lambda one, other: bl.report(one, PLANNED),
+    "datatree": lambda one, other: one.to_datatree(prior=10),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_group_is_used_as_any_other_fit(adapting, use):
+    one = adapting["target"]["web"]
+    assert USES[use](one, adapting["source"]["web"]) is not None
+
+
+def test_recipes_of_two_losses_are_paired_draw_by_draw(adapting):
+    found = bl.derive.frontier(
+        adapting["target"], adapting["source"], PLANNED.iloc[:1], weight=1.0
+    )
+    assert set(found.to_frame()["recipe"]) == {"web", "books"}
+
+
+def test_a_group_has_no_model_of_its_own(fits):
+    with pytest.raises(bl.FitError, match="of all groups"):
+        _ = fits["muon"].model
+
+
 def test_draws_of_groups_belong_together_also_once_they_are_saved(fits, tmp_path):
     two = {name: fits[name] for name in ("adamw", "muon")}
     found = bl.compare_recipes(two, bl.grid(**LARGE))

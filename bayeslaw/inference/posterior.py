@@ -10,7 +10,7 @@ import pandas as pd
 import xarray as xr
 
 from bayeslaw.common.arrays import Model
-from bayeslaw.common.errors import LawError, unknown
+from bayeslaw.common.errors import FitError, LawError, unknown
 from bayeslaw.common.shown import Block, Showing, Shown, Table
 from bayeslaw.design.described import described, units
 from bayeslaw.inference import storage
@@ -25,6 +25,7 @@ from bayeslaw.inference.storage import to_datatree
 from bayeslaw.laws.priors import FLOORS, NOISE
 from bayeslaw.model import effects
 from bayeslaw.model.building import build
+from bayeslaw.model.groups import OfGroup
 from bayeslaw.model.training import make_data
 from bayeslaw.tables.table import Rows
 from bayeslaw.tables.units import check_units
@@ -56,7 +57,15 @@ class Posterior(Showing, FittedLaw):
 
     @cached_property
     def model(self) -> Model:
-        """The ``pm.Model`` that was sampled, in other coordinates; see `bayeslaw.pymc_model`."""
+        """The ``pm.Model`` that was sampled, in other coordinates; see `bayeslaw.pymc_model`.
+
+        `FitError` for a group of `bayeslaw.fit_groups`, whose model is of all groups.
+        """
+        if isinstance(self.spec.discrepancy, OfGroup):
+            raise FitError(
+                f"{self.table.name}: the model that was sampled is of all groups; this group has "
+                "no model of its own. Go on from its draws, `to_datatree`."
+            )
         return build(make_data(self.spec, self.table, at=self.at))
 
     def with_members(self, members: "Mapping[str, Posterior]") -> "Posterior":

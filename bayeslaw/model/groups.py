@@ -31,7 +31,6 @@ from bayeslaw.tables.validation import label_texts
 
 GROUPS_SCALE = Prior("HalfNormal", sigma=1.0)
 """Prior of each scale of the groups' coefficients, over `LEVEL`, `COEFFICIENT` or `EXPONENT`."""
-# benchmarks/gaps.py: exponents of .05 change the scores by less than a tenth.
 LEVEL = 0.1
 COEFFICIENT = 0.2
 EXPONENT = 0.04
@@ -41,15 +40,13 @@ OWN_WALK = 0.3
 OWN_SPACING = 0.25
 """Standard deviation of the steps of a group's own walks over that of the common ones, and the
 distance of their knots. They start where the rows end, so the gap is less certain the farther it
-is extrapolated, and no bend within the rows is continued: walks that start within them had up to
-1.9 times the CRPS. See docs/howto/recipes.md."""
+is extrapolated, and no bend within the rows is continued. See docs/howto/recipes.md."""
 OWN = "group_"
 """Beginning of the names of a group's coefficients."""
 BEND = 0.3
 """Size of the groups' curvatures and products of log N and log D, beside that of their exponents.
 
-Without them (0) a gap that bends is continued as a straight line, and its bands hold less; with
-scales of their own the gap of Muon and AdamW is twice as far off. See docs/howto/recipes.md.
+Without them (0) a gap that bends is continued as a straight line. See docs/howto/recipes.md.
 """
 
 
