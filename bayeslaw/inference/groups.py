@@ -56,6 +56,9 @@ def fit_groups(
     groups differ. Rows of several groups with equal covariates have a random effect in common, so
     what they share cancels in the difference of the groups.
 
+    Fit groups together for their difference: the losses themselves are forecast no better than by
+    separate fits (docs/howto/recipes.md).
+
     Parameters
     ----------
     law : str, path or Law
