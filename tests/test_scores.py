@@ -53,6 +53,7 @@ ALLOW = {"unconverged"}
 @example([(2.0, 2.0 / 1.01), (3.0, 3.0 / 1.1), (4.0, 4.0)])
 @example([(2e-9, 1e-9)])  # tiny losses are clipped
 @example([(2.0, 2.0), (2.0, 2.1)])  # a line needs two predictions
+@example([(4.5, 1.0)] * 3)  # whose mean is not 4.5 to the last digit
 def test_scores_of_points_row_by_row(pairs):
     predicted, loss = np.array(pairs).T
     r, error = np.abs(np.log(predicted) - np.log(loss)), np.abs(predicted - loss)

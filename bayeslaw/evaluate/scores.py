@@ -165,8 +165,8 @@ def point_scores(predicted: Floats, loss: Floats) -> dict[str, float]:
     error = np.abs(predicted - loss)
     spread = x - x.mean()
     square = float(spread @ spread)
-    # A single prediction has no slope.
-    slope = float(spread @ y / square) if square > 0 else np.nan
+    # Equal predictions have no slope; their mean may differ from them by rounding.
+    slope = float(spread @ y / square) if np.ptp(x) > 0 else np.nan
     denominator = np.maximum(loss, LEAST_DENOMINATOR)
     return {
         "huber_log": float(huber(DELTA, residuals).mean()),
